@@ -5,6 +5,7 @@ use terral_format::wire::far::{Act, Answer, Done, Id, Question, What};
 use terral_format::wire::fencing::{Fenced, Fencing};
 use terral_format::wire::locks::{HeldLock, LockKind, LockRange};
 use terral_format::wire::placed::Placing;
+use terral_format::wire::updates::Update;
 use terral_format::{Error, ErrorKind};
 
 use crate::golden_values;
@@ -51,6 +52,11 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Fencing(golden_values::far_lock().owner, Fencing::Take { lease_ms: 552 }),
         Act::Place(Placing::Create),
         Act::Place(Placing::Copy { of: 553, at: 554, bytes: 555 }),
+        Act::Update(golden_values::attempt(), Update::Look),
+        Act::Update(
+            golden_values::attempt(),
+            Update::Write { seen: 556, strips: true, token: 557 },
+        ),
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -77,7 +83,9 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let offered = Ok(Done::Offered { size: 550, bytes: 551, stamp: 552 });
     let fenced = Ok(Done::Fenced(Fenced { token: 553, wanted: true }));
     let known = Ok(Done::Unknown);
-    let results = [Ok(Done::Done), written, known, held, open, lent, offered, fenced, failed];
+    let updated = Ok(Done::Updated(558));
+    let results =
+        [Ok(Done::Done), written, known, held, open, lent, offered, fenced, updated, failed];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

@@ -26,7 +26,7 @@ pub fn layout() -> String {
         out, Superblock: magic server_pid starts instance geometry gate waiting closing
         apart clock_offset deadline member reserved segments
     );
-    fields!(out, FileRecord: ino backed_bytes inline root given evictions reserved);
+    fields!(out, FileRecord: ino backed_bytes inline root given evictions applied);
     fields!(out, MapPage: 0);
     fields!(out, FileHeader: size ticket modified_ns accessed_ns changed_ns holes hint fence);
     fields!(out, Description: nonce ino file access offset token reserved);

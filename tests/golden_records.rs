@@ -12,7 +12,7 @@ use terral_format::wire::message::Kind;
 
 use crate::golden_identity::{bounded, container};
 use crate::golden_values::{
-    CHANGE, KEY, RIGHTS, attributes, fingerprint, geometry, person, pilot, totals,
+    CHANGE, KEY, RIGHTS, attempt, attributes, fingerprint, geometry, person, pilot, totals,
 };
 
 /// Every record of a server by itself.
@@ -155,7 +155,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 16] {
+fn authority() -> [Local; 19] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -194,6 +194,9 @@ fn authority() -> [Local; 16] {
         Local::Container(Altered::Ended(container().name)),
         Local::Quota(container().name, bounded().quota),
         Local::Counted { at: Some(container().name), inos: vec![Ino(443), Ino(444)] },
+        Local::Updated { ino: Ino(278), id: 279 },
+        Local::Update { ino: Ino(280), id: 281, attempt: attempt(), records: b"records".to_vec() },
+        Local::Attempted { attempt: attempt(), id: 282 },
     ]
 }
 

@@ -27,6 +27,7 @@ use terral_format::wire::placed::Placing;
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
 use terral_format::wire::transactions::{self, Operation, Version};
+use terral_format::wire::updates::{Attempt, Slot, Update};
 use terral_format::{Error, ErrorKind};
 
 use crate::golden_identity;
@@ -292,7 +293,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 35] {
+fn far_requests() -> [FarFile<'static>; 37] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -339,7 +340,21 @@ fn far_requests() -> [FarFile<'static>; 35] {
             container: b"all/c",
             id: 274,
         },
+        FarFile::Update { of, what: Update::Look, records: b"" },
+        FarFile::UpdateFor {
+            ino: Ino(275),
+            attempt: attempt(),
+            what: Update::Write { seen: 276, strips: true, token: 277 },
+            records: b"records",
+        },
     ]
+}
+
+/// A request for an update.
+pub fn attempt() -> Attempt {
+    let (by, session) = (far_lock().owner.by, SessionSlot(278));
+    let of = Slot { by, session, pid: 279, started_ticks: 280, index: 6 };
+    Attempt { of, sequence: 281 }
 }
 
 /// A lock of a file of another machine.
@@ -492,7 +507,7 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(golden_identity::replies()).chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 8] {
+fn far_replies() -> [Reply; 9] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
@@ -501,5 +516,6 @@ fn far_replies() -> [Reply; 8] {
     let offered = Reply::Offered(Offered { size: 237, bytes: 238, stamp: 239 });
     let stored = Reply::Stored { places, ends: true };
     let fenced = Reply::Fenced(Fenced { token: 269, wanted: true });
-    [stored, none, some, Reply::IsOpen(true), Reply::Lent(FILE), lent, offered, fenced]
+    let (open, updated) = (Reply::IsOpen(true), Reply::Updated(282));
+    [stored, none, some, open, Reply::Lent(FILE), lent, offered, fenced, updated]
 }

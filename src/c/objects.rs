@@ -148,6 +148,48 @@ unsafe extern "C" fn terral_object_write_vector(
     done(open.and_then(|open| open.object.write_vector(list?, packed?)))
 }
 
+/// Gives a number by way of a pointer.
+///
+/// # Safety
+/// `into` must have room for one, if it is not null.
+unsafe fn give(into: *mut u64, value: impl FnOnce() -> Result<u64>) -> Result<()> {
+    if into.is_null() {
+        return Err(invalid("update id is NULL"));
+    }
+    let value = value()?;
+    // SAFETY: not null, and the caller's.
+    unsafe { into.write(value) };
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_update_id(open: *const Open, id: *mut u64) -> c_int {
+    // SAFETY: the caller passes an object, and room for a number.
+    done(unsafe { handle(open).and_then(|open| give(id, || open.object.update_id())) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_write_if(
+    open: *const Open,
+    id: *mut u64,
+    list: *const Extent,
+    extent_count: size_t,
+    packed: *const c_void,
+    length: size_t,
+) -> c_int {
+    let write = || {
+        // SAFETY: the caller passes an object, a number or NULL, so many extents, and a buffer of
+        // that length.
+        let (open, seen, list, packed) = unsafe {
+            (handle(open)?, id.as_ref(), extents(list, extent_count)?, bytes(packed, length)?)
+        };
+        let seen = *seen.ok_or_else(|| invalid("update id is NULL"))?;
+        // SAFETY: not null, and the caller's.
+        unsafe { give(id, || open.object.write_if(seen, list, packed)) }
+    };
+    done(write())
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn terral_object_punch(open: *const Open, at: i64, length: i64) -> c_int {
     // SAFETY: the caller passes an object.

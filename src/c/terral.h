@@ -288,6 +288,19 @@ ssize_t terral_object_read_vector(terral_object_t *object, const struct terral_e
 int terral_object_write_vector(terral_object_t *object, const struct terral_extent *extents,
                                size_t count, const void *packed, size_t length);
 
+/* The update id of an object: greater after each change of its bytes, size or attributes, by
+ * whoever on whatever machine; maybe also without one, as when its server was killed. EBUSY,
+ * ETXTBSY: somebody has it mapped to store there. */
+int terral_object_update_id(terral_object_t *object, uint64_t *id);
+
+/* Writes extents as terral_object_write_vector does, if the object has the update id `*id` still:
+ * all of them or none, whoever is killed. Then `*id` is the one that it has from then on. EAGAIN:
+ * it has another one, so somebody has changed it; E2BIG: more than 15 KiB, of which each extent
+ * takes 16 bytes. */
+int terral_object_write_if(terral_object_t *object, uint64_t *id,
+                           const struct terral_extent *extents, size_t count, const void *packed,
+                           size_t length);
+
 /* Makes bytes zeros, as far as the object is long; their memory is kept. Makes it this long. */
 int terral_object_punch(terral_object_t *object, int64_t at, int64_t length);
 int terral_object_truncate(terral_object_t *object, int64_t size_bytes);

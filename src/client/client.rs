@@ -8,8 +8,7 @@ use terral_format::ids::{DescriptionSlot, Ino, Member, Number};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::Done;
 use terral_format::wire::far_files::{FarFile, LentTo, Offered};
-use terral_format::wire::fencing::{Fenced, Fencing};
-use terral_format::wire::locks::{FarLock, FarOwner, HeldLock};
+use terral_format::wire::locks::{FarLock, HeldLock};
 use terral_format::wire::message::{
     Change, FileRef, Kind, MemberAnswer, Name, OpenFile, OpenHow, RenameHow, Reply, Request,
     Safety, Seen, Space, Status, Target, XattrHow,
@@ -385,18 +384,6 @@ impl Client {
         let Some(chunks) = self.mapped(of, index)? else { return Ok(false) };
         let offset = index * CHUNK_BYTES + u64::from(at);
         chunks.write_lent(&self.0, bytes, offset).map(|entry| entry.is_some())
-    }
-
-    /// What another member says of a named lock, or of what it protects, that was born here. Only
-    /// for the server's own process.
-    ///
-    /// # Errors
-    /// As those of [`Client::open_number`]; see [`Fencing`].
-    pub fn fencing_for(&self, ino: Ino, owner: FarOwner, what: Fencing) -> Result<Fenced> {
-        match self.0.call(Request::Far(FarFile::FencingFor(ino, owner, what)))? {
-            Reply::Fenced(fenced) => Ok(fenced),
-            _ => Err(unexpected()),
-        }
     }
 
     /// Whether what was born on another machine is open on this one. Only for the server's own

@@ -31,6 +31,7 @@ mod fencing;
 mod loan;
 mod locking;
 mod log;
+mod updating;
 
 /// An open file. Cloning gives another handle on the same description; dropping does nothing: a
 /// description opened with [`access::KERNEL`] ends with its last kernel descriptor, any other by

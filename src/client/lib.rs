@@ -48,6 +48,8 @@ mod nodes;
 
 mod client;
 
+mod for_others;
+
 mod containers;
 mod logging_in;
 mod members;

@@ -49,6 +49,9 @@ impl Owner {
     /// longer from the hazard slot of the same number.
     const APPENDS: u16 = 1 << 14;
 
+    /// The server's own: no session's slots reach as far.
+    pub const SERVER: Owner = Owner(Self::APPENDS - 1);
+
     /// The same number, for an append.
     #[must_use]
     pub fn appending(self) -> Self {

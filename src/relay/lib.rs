@@ -21,6 +21,7 @@ use terral_format::local::batch;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::fencing::Fencing;
+use terral_format::wire::updates::Update;
 use terral_format::{Error, ErrorKind, Result};
 use terral_server::Relay;
 
@@ -300,6 +301,19 @@ impl Relay for AtHome {
                 let fences = matches!(what, Fencing::Fence { .. });
                 let say = |_: &File| self.client()?.fencing_for(file, owner, what);
                 self.with(file, fences, say).map(|said| (Done::Fenced(said), Vec::new()))
+            }
+            Act::Update(attempt, what) => {
+                let writes = match what {
+                    Update::Look => false,
+                    Update::Write { .. } => true,
+                };
+                let say = |file: &File| {
+                    if let Update::Write { strips: true, .. } = what {
+                        file.strip_set_id()?;
+                    }
+                    self.client()?.update_for(file.ino(), attempt, (what, bytes))
+                };
+                self.with(file, writes, say).map(|id| (Done::Updated(id), Vec::new()))
             }
             Act::Close
             | Act::Recall { .. }

@@ -22,6 +22,7 @@ use crate::members::{requiring, stepping};
 use crate::naming::{charging, creating, executing, orphans};
 use crate::requests::ending;
 use crate::sharing::containers;
+use crate::storage::updating;
 
 /// A mapped region, as the store wants it.
 struct Mapped(Arc<Region>);
@@ -111,6 +112,8 @@ pub fn adopt(state: &mut State) -> Result<()> {
     let mut attached: Vec<_> =
         state.names.inodes().filter_map(|inode| Some((inode.ino, inode.slot?))).collect();
     attached.sort_unstable();
+    // As long as the flags of a recall keep everybody out.
+    updating::take_over(state);
     let mut recalled = Vec::new();
     for (ino, slot) in attached {
         if state.storage.entries(slot).iter().any(|(_, entry)| entry.is_recalled()) {

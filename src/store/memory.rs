@@ -118,6 +118,11 @@ impl<'a> Record<'a> {
         &self.0[offset_of!(FileRecord, evictions) / 8]
     }
 
+    /// With which update id a write was carried out last.
+    pub fn applied(&self) -> &'a AtomicU64 {
+        &self.0[offset_of!(FileRecord, applied) / 8]
+    }
+
     fn inline(&self, index: usize) -> &'a AtomicU64 {
         &self.0[offset_of!(FileRecord, inline) / 8 + index]
     }

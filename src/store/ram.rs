@@ -229,6 +229,7 @@ impl Ram {
         header.holes().store(0, Ordering::SeqCst);
         header.hint().store(0, Ordering::SeqCst);
         header.fence().store(0, Ordering::SeqCst);
+        record.applied().store(0, Ordering::SeqCst);
         record.root().store(0, Ordering::SeqCst);
         for index in 0..INLINE_ENTRIES as u64 {
             if let Some(word) = self.memory.entry_word(slot, index) {

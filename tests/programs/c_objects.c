@@ -120,6 +120,31 @@ static void moves_bytes(terral_object_t *o) {
     FAILS(terral_object_truncate(o, -1), EINVAL);
 }
 
+static void on_condition(terral_object_t *o) {
+    uint64_t id = 0, later, old;
+    struct terral_extent two[2] = {{1, 2}, {400000, 1}};
+    CHECK(terral_object_update_id(o, &id) == 0 && id != 0);
+    FAILS(terral_object_update_id(o, NULL), EINVAL);
+    FAILS(terral_object_update_id(NULL, &id), EINVAL);
+    later = old = id;
+    CHECK(terral_object_write_if(o, &later, two, 2, "xyz", 3) == 0 && later > id);
+    CHECK(terral_object_read_vector(o, two, 2, back, 3) == 3 && memcmp(back, "xyz", 3) == 0);
+    FAILS(terral_object_write_if(o, &old, two, 2, "abc", 3), EAGAIN);
+    CHECK(old == id && terral_object_update_id(o, &id) == 0 && id == later);
+    CHECK(terral_object_write(o, "!", 1, 0) == 0);
+    FAILS(terral_object_write_if(o, &later, two, 2, "abc", 3), EAGAIN);
+    CHECK(terral_object_update_id(o, &id) == 0 && id > later);
+    FAILS(terral_object_write_if(o, NULL, two, 2, "abc", 3), EINVAL);
+    FAILS(terral_object_write_if(o, &id, two, 2, "abc", 2), EINVAL);
+    FAILS(terral_object_write_if(o, &id, NULL, 2, "abc", 3), EINVAL);
+    two[1].at = UINT64_MAX;
+    FAILS(terral_object_write_if(o, &id, two, 2, "abc", 3), EFBIG);
+    two[0].length = sizeof block;
+    FAILS(terral_object_write_if(o, &id, two, 1, block, sizeof block), E2BIG);
+    CHECK(terral_object_write_if(o, &id, NULL, 0, NULL, 0) == 0);
+    CHECK(terral_object_truncate(o, 20) == 0);
+}
+
 static void attributes(terral_object_t *o) {
     double dt = 0.5, seen = 0;
     int type = 0, keys = 0;
@@ -145,6 +170,7 @@ static void objects(void) {
     terral_object_t *o = terral_object_create(c, &id);
     CHECK(o != NULL);
     moves_bytes(o);
+    on_condition(o);
     attributes(o);
     struct terral_address at;
     struct terral_object_status status;

@@ -91,6 +91,35 @@ impl Object {
         Ok(within)
     }
 
+    /// Its update id: greater after each change of its bytes, its size or its attributes, by
+    /// whoever on whatever machine; see [`File::update_id`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Busy`] or [`ErrorKind::TextBusy`] while somebody has it mapped to store there.
+    pub fn update_id(&self) -> Result<u64> {
+        self.file.update_id()
+    }
+
+    /// Writes bytes that are packed one after the other to extents of it, if it has an update id
+    /// still: all of them or none, whoever is killed. Gives the update id that it has then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Changed`] if it has another one; [`ErrorKind::TooBig`] if it is more than a
+    /// message has room for, [`File::write_if`] says how much; those of [`Object::write_vector`].
+    pub fn write_if(&self, id: u64, extents: &[Extent], packed: &[u8]) -> Result<u64> {
+        vector::check(extents, packed.len())?;
+        let mut rest = packed;
+        let writes: Vec<(u64, &[u8])> = extents
+            .iter()
+            .map(|extent| {
+                let (piece, others) = rest.split_at(extent.bytes as usize);
+                rest = others;
+                (extent.at, piece)
+            })
+            .collect();
+        self.file.write_if(id, &writes)
+    }
+
     /// These bytes are zeros from now on, as far as it is long; their memory is kept.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use crate::wire::containers::{Altered, ContainerName, Quota};
 use crate::wire::credential::{Check, CredentialId};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
+use crate::wire::updates::Attempt;
 
 /// One thing that is so here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -212,6 +213,32 @@ pub enum Local {
         at: Option<ContainerName>,
         /// Which.
         inos: Vec<Ino>,
+    },
+    /// This is told as a file's update id from now on.
+    Updated {
+        /// Which.
+        ino: Ino,
+        /// Greater than all before it.
+        id: u64,
+    },
+    /// Something is written to a file as it had the update id that it was to have: from now on it
+    /// is there, whoever carries it out.
+    Update {
+        /// Which.
+        ino: Ino,
+        /// Its update id from then on.
+        id: u64,
+        /// By which request.
+        attempt: Attempt,
+        /// What: records of a [batch](crate::local::batch).
+        records: Vec<u8>,
+    },
+    /// Part of a snapshot: such a request was carried out.
+    Attempted {
+        /// Which.
+        attempt: Attempt,
+        /// The update id that it has led to.
+        id: u64,
     },
 }
 

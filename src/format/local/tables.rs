@@ -119,8 +119,9 @@ pub struct FileRecord {
     /// finds a chunk absent twice, and this the same, knows that nobody has written to it in
     /// between.
     pub evictions: AtomicU64,
-    /// Unused, zero.
-    pub reserved: AtomicU64,
+    /// The greatest update id of a write that was done only as long as it had an earlier one, whose
+    /// bytes are all there.
+    pub applied: AtomicU64,
 }
 const _: () = assert!(size_of::<FileRecord>() == 64);
 

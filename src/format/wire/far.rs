@@ -13,6 +13,7 @@ use super::fencing::{Fenced, Fencing};
 use super::list;
 use super::locks::{FarLock, FarOwner, HeldLock};
 use super::placed::Placing;
+use super::updates::{Attempt, Update};
 use crate::frame::{self, HEADER_BYTES};
 use crate::ids::{Member, Number, SessionSlot};
 use crate::{Error, ErrorKind, Result};
@@ -235,6 +236,11 @@ pub enum Act {
     /// An object is to be had there, which the bytes behind the words say, as
     /// [`Placed`](super::placed::Placed); the file's number tells such questions apart.
     Place(Placing),
+    /// The file's update id is wanted, or a write as long as it has one, by this request of who
+    /// asks; the bytes behind the words are records of a [batch](crate::local::batch) →
+    /// [`Done::Updated`]. [`ErrorKind::Changed`] if it has another one. Done again, also by another
+    /// process, it is as if it were done once.
+    Update(Attempt, Update),
 }
 
 impl Act {
@@ -265,6 +271,7 @@ impl Act {
                 | Act::Grow { .. }
                 | Act::WriteMapped { .. }
                 | Act::Place(_)
+                | Act::Update(_, Update::Write { .. })
         )
     }
 
@@ -277,7 +284,7 @@ impl Act {
     /// Whether bytes go behind its words.
     pub fn has_bytes(&self) -> bool {
         matches!(self, Act::Write { .. } | Act::Merge { .. } | Act::WriteMapped { .. })
-            || matches!(self, Act::Place(_))
+            || matches!(self, Act::Place(_) | Act::Update(_, Update::Write { .. }))
     }
 }
 
@@ -349,6 +356,8 @@ pub enum Done {
     },
     /// What a named lock gives, or a file was told.
     Fenced(Fenced),
+    /// The file's update id.
+    Updated(u64),
 }
 
 /// The answer to a question.

@@ -12,6 +12,7 @@ use super::fencing::Fencing;
 use super::locks::{FarLock, FarOwner, LockAsk};
 use super::message::FileRef;
 use super::placed::Placing;
+use super::updates::{Attempt, Update};
 use crate::ids::{DescriptionSlot, Ino, Member, Number, PageNumber};
 
 /// Most bytes that one call reads or writes at once; more is done bit by bit.
@@ -244,6 +245,32 @@ pub enum FarFile<'a> {
         /// Which object.
         id: u128,
     },
+    /// The update id of an open file is wanted, or a write as long as it has one, wherever that is
+    /// → [`super::message::Reply::Updated`]. [`ErrorKind::Changed`](crate::ErrorKind::Changed) if
+    /// it has another one.
+    Update {
+        /// Which; open for writing if it is to be written.
+        of: Handle,
+        /// What.
+        what: Update,
+        /// What is to be written: records of a [batch](crate::local::batch), at most
+        /// [`super::updates::RECORDS_MAX`].
+        #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
+        records: &'a [u8],
+    },
+    /// The same of what was born here, for somebody on another machine. Only for the server's own
+    /// process.
+    UpdateFor {
+        /// Which.
+        ino: Ino,
+        /// For which request.
+        attempt: Attempt,
+        /// As that of [`FarFile::Update`].
+        what: Update,
+        /// The same.
+        #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
+        records: &'a [u8],
+    },
 }
 
 /// A chunk that is offered to another machine.
@@ -279,6 +306,7 @@ impl FarFile<'_> {
                 | FarFile::Commit(_)
                 | FarFile::WriteMapped { .. }
                 | FarFile::Fencing { .. }
+                | FarFile::Update { .. }
                 | FarFile::Place { .. }
         )
     }
@@ -303,6 +331,8 @@ impl FarFile<'_> {
                 | FarFile::WriteMapped { .. }
                 | FarFile::Fencing { .. }
                 | FarFile::FencingFor(..)
+                | FarFile::Update { .. }
+                | FarFile::UpdateFor { .. }
                 | FarFile::Place { .. }
         )
     }
@@ -311,6 +341,8 @@ impl FarFile<'_> {
     pub fn needs(&self) -> Operations {
         match self {
             FarFile::Read { .. }
+            | FarFile::Update { what: Update::Look, .. }
+            | FarFile::UpdateFor { what: Update::Look, .. }
             | FarFile::Through { .. }
             | FarFile::Rests(_)
             | FarFile::IsOpen(_) => Operations::READ,
@@ -331,6 +363,8 @@ impl FarFile<'_> {
             | FarFile::Commit(_)
             | FarFile::Map { .. }
             | FarFile::WriteMapped { .. }
+            | FarFile::Update { .. }
+            | FarFile::UpdateFor { .. }
             | FarFile::Grow { .. } => Operations::WRITE,
             FarFile::LendTo(..)
             | FarFile::BringBack(..)

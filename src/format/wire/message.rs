@@ -526,6 +526,7 @@ impl Request<'_> {
                 | Request::Rename { .. }
                 | Request::Transact(_)
                 | Request::Far(FarFile::Fencing { .. } | FarFile::FencingFor(..))
+                | Request::Far(FarFile::Update { .. } | FarFile::UpdateFor { .. })
                 | Request::Unblock { .. }
         )
     }
@@ -665,4 +666,6 @@ pub enum Reply {
     Negotiated(#[serde(with = "crate::wire::bytes")] Vec<u8>),
     /// Containers, and whether these were the last.
     Containers(Vec<Container>, Vec<Bounded>, bool),
+    /// The update id of a file.
+    Updated(u64),
 }

@@ -20,6 +20,8 @@ pub mod locks;
 
 pub mod fencing;
 
+pub mod updates;
+
 pub mod placed;
 
 pub mod attributes;

@@ -113,6 +113,11 @@ _CALLS = {
         [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t],
     ),
     "object_write_vector": (c_int, [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t]),
+    "object_update_id": (c_int, [c_void_p, POINTER(c_uint64)]),
+    "object_write_if": (
+        c_int,
+        [c_void_p, POINTER(c_uint64), POINTER(Extent), c_size_t, c_void_p, c_size_t],
+    ),
     "object_punch": (c_int, [c_void_p, c_int64, c_int64]),
     "object_truncate": (c_int, [c_void_p, c_int64]),
     "object_sync": (c_int, [c_void_p]),

@@ -107,6 +107,24 @@ class Object(Holder):
             raw = _extents(extents)
             calls.object_write_vector(self.handle.raw, raw, len(raw), memory, length)
 
+    def update_id(self):
+        """Its update id: greater after each change of it, by whoever on whatever machine; maybe
+        also without one, as when its server was killed."""
+        id_ = ctypes.c_uint64()
+        calls.object_update_id(self.handle.raw, ctypes.byref(id_))
+        return id_.value
+
+    def write_if(self, update_id, extents, data):
+        """Writes data as `write_vector` does if it has this update id still, all of it or nothing;
+        gives the one that it has then. Raises BlockingIOError if somebody has changed it."""
+        id_ = ctypes.c_uint64(update_id)
+        with memory_of(data) as (memory, length):
+            raw = _extents(extents)
+            calls.object_write_if(
+                self.handle.raw, ctypes.byref(id_), raw, len(raw), memory, length
+            )
+        return id_.value
+
     def punch(self, at, length):
         """Makes bytes zeros, as far as the object is long."""
         calls.object_punch(self.handle.raw, at, length)

@@ -55,6 +55,8 @@ pub enum Step {
     Together,
     /// Who is just writing is waited for, or overtaken, before a file counts as fenced.
     WaitForWriters,
+    /// What is written on condition is in the log before it is in memory.
+    RecordFirst,
     /// What was written until committed is merged by bytes. Who merges is a script in tests.
     #[cfg(test)]
     MergeBytes,

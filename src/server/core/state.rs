@@ -13,7 +13,7 @@ use terral_format::disk::Record;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Began, Held, Local};
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, SessionSlot};
+use terral_format::ids::{Asker, Ino, SessionSlot};
 use terral_format::local::tables::access;
 use terral_format::wire::capability::{Principal, Revoked};
 use terral_format::wire::message::{Attributes, Name};
@@ -48,6 +48,7 @@ use crate::sessions::hands::Hands;
 use crate::storage::Storage;
 use crate::storage::lingering::Lingering;
 use crate::storage::spill::under_way::Spilling;
+use crate::storage::updates::Updates;
 
 /// The log is rewritten when it has grown by half since the last time, and by this much more.
 const LOG_GROWTH_BYTES: u64 = 4 << 20;
@@ -85,6 +86,8 @@ pub struct State {
     pub locks: Locks,
     /// What named locks have given, and what they protect.
     pub fences: Fences,
+    /// Update ids of files that somebody has asked for.
+    pub updates: Updates,
     /// The extended attributes.
     pub xattrs: Xattrs,
     /// The issuer.
@@ -123,6 +126,8 @@ pub struct State {
     pub sleepers: Sleepers,
     /// All bytes of these files are just being brought into memory, and stay there meanwhile.
     pub keeping: Vec<Ino>,
+    /// The request that is carried out, if it is one of a session.
+    pub asker: Option<Asker>,
     /// What requests need of the backing.
     pub fetches: Fetches,
     /// Programs that are about to be executed.
@@ -201,6 +206,8 @@ impl State {
             sessions: Sessions::default(),
             locks,
             fences: Fences::default(),
+            updates: Updates::default(),
+            asker: None,
             xattrs: Xattrs::default(),
             backing: parts.backing,
             debts: Debts::new(parts.policy),
@@ -285,6 +292,7 @@ impl State {
             authz,
             quotas,
             fences,
+            updates,
             ..
         } = self;
         let first = std::iter::once(Local::Began(began.clone()));
@@ -295,7 +303,8 @@ impl State {
             .chain(sessions.snapshot())
             .chain(descriptions.snapshot())
             .chain(hands.snapshot())
-            .chain(fences.snapshot());
+            .chain(fences.snapshot())
+            .chain(updates.snapshot());
         let snapshot = first.map(Record::from).chain(names.snapshot());
         let snapshot = snapshot.chain(xattrs.snapshot().map(Record::from));
         let here = here.chain(charging::snapshot(names, quotas));
@@ -322,12 +331,17 @@ impl State {
             Record::Fact(fact) => fact,
             Record::Local(local) => {
                 self.fences.apply(local);
+                self.updates.apply(local);
                 return self.apply_local(local);
             }
             Record::Member(member) => return self.apply_member(member),
         };
         match fact {
-            Fact::Xattr { .. } | Fact::XattrFound { .. } => xattr_requests::apply_xattr(self, fact),
+            Fact::Xattr { ino, .. } => {
+                self.updates.has_changed(*ino);
+                xattr_requests::apply_xattr(self, fact);
+            }
+            Fact::XattrFound { .. } => xattr_requests::apply_xattr(self, fact),
             Fact::Published { ino, fingerprint } => {
                 let before = self.names.inode(*ino).and_then(|inode| inode.published);
                 self.names.apply(fact);

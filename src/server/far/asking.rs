@@ -53,6 +53,8 @@ pub enum Step {
     Fencing,
     /// To have an object there.
     Place,
+    /// For an update id, or to write as long as a file has one.
+    Update,
 }
 
 /// The number of a file whose bytes are on another machine.

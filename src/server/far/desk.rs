@@ -356,6 +356,9 @@ fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Op
             Some("a lock in the name of another member")
         }
         Act::Fencing(owner, _) if owner.by != from => Some("a lock in the name of another member"),
+        Act::Update(attempt, _) if attempt.of.by != from => {
+            Some("a request in the name of another member")
+        }
         Act::Lost { by, .. }
         | Act::Borrow { by, .. }
         | Act::Grow { by, .. }

@@ -39,6 +39,7 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
         Act::Fencing(..) => matches!(done, Done::Fenced(_)),
+        Act::Update(..) => matches!(done, Done::Updated(_)),
         Act::IsOpen => matches!(done, Done::Done | Done::Open),
     }
 }

@@ -6,6 +6,7 @@
 use terral_format::ids::{Ino, Member, Number};
 use terral_format::wire::far::{Act, Question, What};
 use terral_format::wire::person::Person;
+use terral_format::wire::updates::Update;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
@@ -55,10 +56,13 @@ fn wanted(act: &Act) -> Option<(u32, u32)> {
         | Act::Grow { .. }
         | Act::Wrote { .. }
         | Act::Return { .. }
-        | Act::Merge { .. } => Some((WRITE, 0)),
+        | Act::Merge { .. }
+        | Act::Update(_, Update::Write { .. }) => Some((WRITE, 0)),
         // A chunk goes there whole.
         Act::Offer { .. } | Act::Accept { .. } => Some((READ | WRITE, 0)),
-        Act::Open | Act::Lock(_) | Act::TestLock(_) | Act::Fencing(..) => Some((0, READ | WRITE)),
+        Act::Open | Act::Update(..) | Act::Lock(_) | Act::TestLock(_) | Act::Fencing(..) => {
+            Some((0, READ | WRITE))
+        }
         Act::Close
         | Act::Recall { .. }
         | Act::IsOpen

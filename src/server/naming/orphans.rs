@@ -83,5 +83,6 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);
     state.fences.forget(ino);
+    state.updates.forget(ino);
     state.debts.lost(ino, None);
 }

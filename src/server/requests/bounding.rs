@@ -137,6 +137,7 @@ impl Bound<'_> {
             | FarFile::Grow { of, .. }
             | FarFile::Batch { of, .. }
             | FarFile::Fencing { of, .. }
+            | FarFile::Update { of, .. }
             | FarFile::Commit(of) => of,
             _ => return Err(Error::new(ErrorKind::Denied, "of a file of another machine")),
         };

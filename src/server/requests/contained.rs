@@ -198,6 +198,7 @@ impl Asker<'_> {
             | FarFile::Batch { of, .. }
             | FarFile::Map { of, .. }
             | FarFile::Fencing { of, .. }
+            | FarFile::Update { of, .. }
             | FarFile::Commit(of) => self.handle(*of, needs),
             FarFile::WriteMapped { file, .. } => self.file(file.ino, needs),
             FarFile::Place { container, .. } => self.at(container, needs),

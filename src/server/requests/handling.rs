@@ -82,7 +82,9 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
     state.fetches.let_wait(!taken.told && !state.leaving);
     let asker = Asker { session, index: taken.index, sequence: taken.sequence };
     state.members.iter_mut().for_each(|members| members.asks(Some(asker)));
+    state.asker = Some(asker);
     let acted = act(state, session, &taken.message);
+    state.asker = None;
     state.members.iter_mut().for_each(|members| members.asks(None));
     state.fetches.let_wait(false);
     let fetches = state.fetches.must_wait();

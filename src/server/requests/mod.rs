@@ -16,3 +16,4 @@ pub mod presenting;
 pub mod routing;
 pub mod status;
 pub mod tending;
+pub mod updating;

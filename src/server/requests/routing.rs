@@ -1,6 +1,6 @@
 //! Which role a request goes to. What only looks comes first, then names, bytes, and the server.
 
-use terral_format::ids::Owner;
+use terral_format::ids::{Owner, SessionSlot};
 use terral_format::local::tables::access;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{Reply, Request, Target};
@@ -18,7 +18,7 @@ use crate::members::{control, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans, transactions};
-use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status};
+use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status, updating};
 use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving};
 use crate::sharing::{revoking, safety};
 use crate::storage::{granting, mapping, reclaim};
@@ -137,21 +137,28 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         FarFile::Fencing { of, what } => {
             fencing::ask(state, who.session, of, what).map(Reply::Fenced)
         }
+        FarFile::Update { of, what, records } => {
+            updating::ask(state, who, of, (what, records)).map(Reply::Updated)
+        }
         other => {
             opening::permit_own(state, who)?;
-            of_members(state, other)
+            of_members(state, who.session, other)
         }
     }
 }
 
 /// What is asked for other members, by the server's own process.
-fn of_members(state: &mut State, request: FarFile<'_>) -> Result<Reply> {
+fn of_members(state: &mut State, own: SessionSlot, request: FarFile<'_>) -> Result<Reply> {
     let done = match request {
         FarFile::TestLockFor(ino, lock) => {
             return far_locks::test_for(state, ino, &lock).map(Reply::Held);
         }
         FarFile::FencingFor(ino, owner, what) => {
             return fencing::ask_for(state, ino, owner, what).map(Reply::Fenced);
+        }
+        FarFile::UpdateFor { ino, attempt, what, records } => {
+            return updating::ask_for(state, (own, ino), attempt, (what, records))
+                .map(Reply::Updated);
         }
         FarFile::IsOpen(file) => return Ok(Reply::IsOpen(holders::is_open(state, file))),
         FarFile::LendTo(ino, to, first, count) => {

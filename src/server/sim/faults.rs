@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use terral_format::disk::Record;
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::arena::Arena;
 use terral_store::backing::scripted::{Call, Operation};
 use terral_store::log::Journal;
-use terral_store::private::PrivateLog;
+use terral_store::private::{PrivateArena, PrivateLog};
 
+use super::Moments;
 use super::model::BEGUN_WITH;
 use super::world::Virtual;
 use crate::core::world::{Tick, World};
@@ -74,6 +76,39 @@ impl FullLog {
             true => Err(Error::new(ErrorKind::NoSpace, "a log that is full")),
             false => Ok(()),
         }
+    }
+}
+
+/// Memory in the middle of which the server is killed.
+pub struct KilledThere {
+    pub arena: Arc<PrivateArena>,
+    pub moments: Moments,
+}
+
+impl Arena for KilledThere {
+    fn create(&self, segment: u32) -> Result<()> {
+        self.arena.create(segment)
+    }
+
+    fn count(&self) -> u32 {
+        self.arena.count()
+    }
+
+    fn read(&self, segment: u32, at: u64, into: &mut [u8]) -> Result<()> {
+        self.arena.read(segment, at, into)
+    }
+
+    fn write(&self, segment: u32, at: u64, bytes: &[u8]) -> Result<()> {
+        self.moments.pass();
+        self.arena.write(segment, at, bytes)
+    }
+
+    fn room_bytes(&self) -> u64 {
+        self.arena.room_bytes()
+    }
+
+    fn place(&self) -> String {
+        self.arena.place()
     }
 }
 

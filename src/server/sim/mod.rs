@@ -68,13 +68,14 @@ mod speed;
 mod spilling;
 mod transactions;
 mod unwritten;
+mod updating;
 mod world;
 mod writing;
 mod zeros;
 
 use client::Client;
 use disk::SpillDisk;
-use faults::{Faults, FullLog};
+use faults::{Faults, FullLog, KilledThere};
 use flaws::Flaw;
 use machine::Pretend;
 use spilling::Spillers;
@@ -123,6 +124,8 @@ pub struct Sim {
     world: Arc<Virtual>,
     machine: Arc<Pretend>,
     moments: Moments,
+    /// Of writes to the arena.
+    at_bytes: Moments,
     /// Whether it has a permanent store.
     has_dir: bool,
     /// The permanent store, as somebody else sees it.
@@ -237,6 +240,7 @@ impl Sim {
             memory: Arc::new(Memory::new(geometry, shared(&kept.regions), kept.arena.clone())),
             world,
             moments,
+            at_bytes: Moments::default(),
             began,
             kept,
             server: None,
@@ -255,14 +259,19 @@ impl Sim {
         self.moments.left.store(moment, Ordering::SeqCst);
     }
 
+    /// Kills the server at its `moment`-th write to the arena from now, counted from 1.
+    pub fn kill_at_bytes(&self, moment: i64) {
+        self.at_bytes.left.store(moment, Ordering::SeqCst);
+    }
+
     /// Kills the server now.
     pub fn kill(&mut self) {
         self.killed += u64::from(self.server.take().is_some());
     }
 
     fn parts(&self) -> Parts {
-        let memory =
-            Memory::new(self.began.geometry, shared(&self.kept.regions), self.kept.arena.clone());
+        let arena = KilledThere { arena: self.kept.arena.clone(), moments: self.at_bytes.clone() };
+        let memory = Memory::new(self.began.geometry, shared(&self.kept.regions), Arc::new(arena));
         let memory = memory.with_spill(self.disk.as_ref().map(SpillDisk::spill));
         let spillers = self.spillers.clone();
         let (before, after) = (self.moments.clone(), self.moments.clone());

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
 use terral_format::ids::FileSlot;
-use terral_format::local::entry::MapEntry;
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::ram::Move;
@@ -38,10 +37,7 @@ impl Storage {
     /// writer was stopped in the middle, and memory is full: the fence stands then, and it is to be
     /// done again.
     fn fence(&mut self, clients: &Sessions, slot: FileSlot, token: u64) -> Result<()> {
-        self.settle_stores(slot);
-        self.leave_maps(slot);
-        let maps = |(_, entry): &(u64, MapEntry)| entry.is_stored() && self.is_mapped(*entry);
-        if self.entries(slot).iter().any(maps) {
+        if self.is_stored_to_by_maps(slot) {
             return Err(Error::new(ErrorKind::Busy, "somebody has the file mapped to store there"));
         }
         self.memory().header(slot).fence().fetch_max(token, Ordering::SeqCst);

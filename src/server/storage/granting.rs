@@ -20,7 +20,7 @@ pub(super) const GRANT_MAX: u32 = 32;
 pub(crate) const SMALL_ORDERS: [u8; 2] = [2, 4];
 
 /// The order of a chunk for a file that needs so many pages of it now.
-fn order_for(pages: u32) -> u8 {
+pub(super) fn order_for(pages: u32) -> u8 {
     SMALL_ORDERS.into_iter().find(|order| pages <= 1 << order).unwrap_or(CHUNK_ORDER)
 }
 
@@ -112,7 +112,7 @@ pub fn grant_one(
     Ok(())
 }
 
-fn chunk_for(state: &mut State, session: SessionSlot, order: u8) -> Result<MapEntry> {
+pub(super) fn chunk_for(state: &mut State, session: SessionSlot, order: u8) -> Result<MapEntry> {
     let near = state.sessions.near(session);
     let (entry, segment) =
         eviction::with_room(state, |state| state.storage.take_chunk(order, near))?;

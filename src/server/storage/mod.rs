@@ -42,7 +42,10 @@ pub mod reclaim;
 mod records;
 pub mod spill;
 mod taking;
+pub mod updates;
+pub mod updating;
 mod writers;
+mod written;
 
 pub use mapped::Fit;
 

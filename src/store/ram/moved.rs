@@ -36,15 +36,42 @@ impl Ram {
         entry: MapEntry,
         how: Move,
     ) -> Result<MapEntry> {
-        let new = self.take_chunk(how.order, None)?;
         // Who was overtaken may have half written to a page after its state was looked at.
         let all_dirty = !how.at_rest || how.quarantined || entry.is_stored();
+        let new = self.copy_chunk((slot, index), entry, (how.order, all_dirty), |new| new)?;
+        self.lose(entry, how.quarantined);
+        Ok(new)
+    }
+
+    /// The same of a recalled chunk which stays so, and in which nobody is.
+    ///
+    /// # Errors
+    /// As those of [`Ram::relocate`].
+    pub fn enlarge(
+        &mut self,
+        slot: FileSlot,
+        index: u64,
+        entry: MapEntry,
+        order: u8,
+    ) -> Result<()> {
+        self.copy_chunk((slot, index), entry, (order, true), MapEntry::recalled)?;
+        self.lose(entry, false);
+        Ok(())
+    }
+
+    fn copy_chunk(
+        &mut self,
+        (slot, index): (FileSlot, u64),
+        entry: MapEntry,
+        (order, all_dirty): (u8, bool),
+        with: impl Fn(MapEntry) -> MapEntry,
+    ) -> Result<MapEntry> {
+        let new = self.take_chunk(order, None)?;
         let copied = copy_pages(&self.memory, entry, new, all_dirty);
-        if let Err(error) = copied.and_then(|()| self.install(slot, index, new)) {
+        if let Err(error) = copied.and_then(|()| self.install(slot, index, with(new))) {
             self.free(new, false);
             return Err(error);
         }
-        self.lose(entry, how.quarantined);
         Ok(new)
     }
 }

@@ -31,6 +31,10 @@ def objects(connection):
         into = numpy.zeros(4, dtype="u1")
         assert one.readinto_vector([(8, 1), (0, 3)], into) == 4
         assert into.tobytes() == b"cab2"
+        seen = one.update_id()
+        later = one.write_if(seen, [(1, 1), (9, 1)], b"YZ")
+        assert later == one.update_id() > seen and one.read(10) == b"aY234567cZ"
+        fails(BlockingIOError, errno.EAGAIN, lambda: one.write_if(seen, [(0, 1)], b"!"))
         one.punch(0, 2)
         one.truncate(9)
         assert one.read(100) == b"\0\x00234567c"

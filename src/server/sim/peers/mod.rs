@@ -62,6 +62,7 @@ mod scaling;
 mod transacting;
 mod tree;
 mod trouble;
+mod updating;
 mod users;
 mod waiting;
 mod walks;

@@ -370,7 +370,7 @@ impl Peers {
                 let at = at.unwrap_or(size);
                 at..at + job.bytes.len() as u64
             }
-            Act::Truncate { .. } | Act::Fencing(..) => 0..u64::MAX,
+            Act::Truncate { .. } | Act::Fencing(..) | Act::Update(..) => 0..u64::MAX,
             _ => return Some(Ok(None)),
         };
         let away = |sim: &Sim| {
@@ -529,6 +529,14 @@ impl Peers {
                 let asked = FarFile::FencingFor(job.file(), owner, what);
                 match sim.ask(client, Request::Far(asked))? {
                     Reply::Fenced(fenced) => Ok((Done::Fenced(fenced), nothing())),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Act::Update(attempt, what) => {
+                let (ino, records) = (job.file(), &job.bytes[..]);
+                let asked = FarFile::UpdateFor { ino, attempt, what, records };
+                match sim.ask(client, Request::Far(asked))? {
+                    Reply::Updated(id) => Ok((Done::Updated(id), nothing())),
                     other => panic!("{other:?}"),
                 }
             }
