@@ -50,7 +50,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::ReadMapped { index: 545, at: 546, bytes: 547 },
         Act::WriteMapped { index: 548, at: 549 },
         Act::Fencing(golden_values::far_lock().owner, Fencing::Take { lease_ms: 552 }),
-        Act::Place(Placing::Create),
+        Act::Place(Placing::Create { mode: 560 }),
         Act::Place(Placing::Copy { of: 553, at: 554, bytes: 555 }),
         Act::Update(golden_values::attempt(), Update::Look),
         Act::Update(
@@ -84,8 +84,20 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
     let fenced = Ok(Done::Fenced(Fenced { token: 553, wanted: true }));
     let known = Ok(Done::Unknown);
     let updated = Ok(Done::Updated(558));
-    let results =
-        [Ok(Done::Done), written, known, held, open, lent, offered, fenced, updated, failed];
+    let placed = Ok(Done::Placed(number(559)));
+    let results = [
+        Ok(Done::Done),
+        written,
+        known,
+        held,
+        open,
+        lent,
+        offered,
+        fenced,
+        updated,
+        placed,
+        failed,
+    ];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };
     let without = results.into_iter().map(|result| (answer(result), &b""[..]));
     without.chain([(answer(Ok(Done::Read)), &b"bytes"[..])]).collect()

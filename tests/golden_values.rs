@@ -333,7 +333,12 @@ fn far_requests() -> [FarFile<'static>; 37] {
         FarFile::Fencing { of, what: Fencing::Renew { token: 264, lease_ms: 265 } },
         FarFile::Fencing { of, what: Fencing::Fence { token: 266 } },
         FarFile::FencingFor(Ino(267), far_lock().owner, Fencing::Fence { token: 268 }),
-        FarFile::Place { on: by, what: Placing::Create, container: b"all/c", id: 270 },
+        FarFile::Place {
+            on: by,
+            what: Placing::Create { mode: 283 },
+            container: b"all/c",
+            id: 270,
+        },
         FarFile::Place {
             on: by,
             what: Placing::Copy { of: 271, at: 272, bytes: 273 },

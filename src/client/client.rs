@@ -226,9 +226,19 @@ impl Client {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such server; those of that server.
-    pub(crate) fn place(&self, on: Member, what: Placing, of: (&[u8], u128)) -> Result<()> {
-        let (container, id) = of;
-        self.done(Request::Far(FarFile::Place { on, what, container, id }))
+    pub(crate) fn place(
+        &self,
+        on: Member,
+        what: Placing,
+        (container, id): (&[u8], u128),
+    ) -> Result<Option<File>> {
+        match self.0.call(Request::Far(FarFile::Place { on, what, container, id }))? {
+            Reply::Opened { description, nonce, file } => {
+                Ok(Some(File::new(self.0.clone(), description, nonce, file, None)))
+            }
+            Reply::Done => Ok(None),
+            _ => Err(unexpected()),
+        }
     }
 
     /// What would be in the way of such a lock. Only for the server's own process.

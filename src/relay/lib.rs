@@ -296,7 +296,10 @@ impl Relay for AtHome {
                 let held = self.client()?.test_lock_for(file, lock)?;
                 Ok((held.map_or(Done::Done, Done::Held), Vec::new()))
             }
-            Act::Place(what) => placing::carry_out(&self.client()?, what, bytes).map(done),
+            Act::Place(what) => {
+                let placed = placing::carry_out(&self.client()?, what, bytes);
+                placed.map(|done| (done, Vec::new()))
+            }
             Act::Fencing(owner, what) => {
                 let fences = matches!(what, Fencing::Fence { .. });
                 let say = |_: &File| self.client()?.fencing_for(file, owner, what);

@@ -3,20 +3,27 @@
 
 use terral_client::objects::{Address, Container, ObjectId};
 use terral_client::{Client, as_person};
-use terral_format::Result;
+use terral_format::ids::Number;
+use terral_format::wire::far::Done;
 use terral_format::wire::placed::{COPIED_MAX, Placed, Placing};
+use terral_format::{Error, ErrorKind, Result};
 
 /// Has it, as a program of this machine would.
-pub(crate) fn carry_out(client: &Client, what: Placing, bytes: &[u8]) -> Result<()> {
+pub(crate) fn carry_out(client: &Client, what: Placing, bytes: &[u8]) -> Result<Done> {
     let Placed { container, id, person } = Placed::read(bytes)?;
     let id = ObjectId(id);
-    as_person(person, || {
-        let container = Container::at(client, &container)?;
-        match what {
-            Placing::Create => container.create_object(id)?.close(),
-            Placing::Copy { of, at, bytes } => {
-                container.copy_here(Address { server: of, id }, (at, bytes.min(COPIED_MAX)))
-            }
+    as_person(person, || match what {
+        Placing::Create { mode } => {
+            let object = Container::known(client, &container, mode).create_object(id)?;
+            let number = Number::new(client.member(), object.file().ino().0);
+            object.close()?;
+            let none = || Error::new(ErrorKind::Malformed, "number of an object");
+            number.map(Done::Placed).ok_or_else(none)
+        }
+        Placing::Copy { of, at, bytes } => {
+            let container = Container::at(client, &container)?;
+            let bytes = (at, bytes.min(COPIED_MAX));
+            container.copy_here(Address { server: of, id }, bytes).map(|()| Done::Done)
         }
     })
 }

@@ -13,6 +13,7 @@ use super::clearing::{clear, names_of};
 use super::copying;
 use super::object::Object;
 use crate::client::Client;
+use crate::file::File;
 pub use crate::names::RESERVED;
 use crate::{Kind, Name, OpenHow, RenameHow, access};
 
@@ -151,6 +152,11 @@ impl Container {
         Ok(Container { client: client.clone(), path: path.to_vec(), mode: seen.mode & 0o7777 })
     }
 
+    /// One that is there and has these permission bits, as somebody else has seen it.
+    pub fn known(client: &Client, path: &[u8], mode: u32) -> Self {
+        Container { client: client.clone(), path: path.to_vec(), mode: mode & 0o7777 }
+    }
+
     /// Where it is, from the root.
     pub fn path(&self) -> &[u8] {
         &self.path
@@ -201,8 +207,9 @@ impl Container {
             return self.create_object(id);
         }
         let address = Address { server, id }.checked()?;
-        self.place(address, Placing::Create)?;
-        self.open_object(address, true)
+        let created = self.place(address, Placing::Create { mode: self.mode })?;
+        let missing = || Error::new(ErrorKind::Malformed, "what is said of an object");
+        Ok(Object::new(created.ok_or_else(missing)?, address))
     }
 
     /// Has an object on another server as well, with the bytes that it has now: an object of the
@@ -220,7 +227,7 @@ impl Container {
             if to == self.client.member().number() {
                 self.copy_here(of, (at, bytes))?;
             } else {
-                self.place(address, Placing::Copy { of: of.server, at, bytes })?;
+                drop(self.place(address, Placing::Copy { of: of.server, at, bytes })?);
             }
             at += bytes.max(1);
         }
@@ -258,7 +265,7 @@ impl Container {
         Ok(all)
     }
 
-    fn place(&self, on: Address, what: Placing) -> Result<()> {
+    fn place(&self, on: Address, what: Placing) -> Result<Option<File>> {
         let server = Member::new(on.server).ok_or_else(|| invalid("number of a server"))?;
         self.client.place(server, what, (&self.path, on.id.0))
     }

@@ -278,7 +278,7 @@ impl Act {
     /// Whether what is not known is not to be done a second time: whether another process of who
     /// was asked has done it.
     pub fn is_once(&self) -> bool {
-        matches!(self, Act::Write { at: None, .. } | Act::Place(Placing::Create))
+        matches!(self, Act::Write { at: None, .. } | Act::Place(Placing::Create { .. }))
     }
 
     /// Whether bytes go behind its words.
@@ -358,6 +358,8 @@ pub enum Done {
     Fenced(Fenced),
     /// The file's update id.
     Updated(u64),
+    /// An object was created: this file.
+    Placed(Number),
 }
 
 /// The answer to a question.

@@ -232,7 +232,8 @@ pub enum FarFile<'a> {
     /// The same of what was born here, for somebody on another machine. Only for the server's own
     /// process.
     FencingFor(Ino, FarOwner, Fencing),
-    /// An object is to be had by another member's server → done.
+    /// An object is to be had by another member's server → it is open, as
+    /// [`super::message::Reply::Opened`] says, if it is created, or done.
     /// [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if there is no such member.
     Place {
         /// Which.
@@ -375,7 +376,7 @@ impl FarFile<'_> {
             | FarFile::Accepted(..)
             | FarFile::Mapped(..)
             | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
-            FarFile::Place { what: Placing::Create, .. } => {
+            FarFile::Place { what: Placing::Create { .. }, .. } => {
                 Operations::CREATE.and(Operations::WRITE)
             }
             FarFile::Place { what: Placing::Copy { .. }, .. } => {

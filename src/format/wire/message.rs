@@ -15,6 +15,7 @@ use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
 use crate::wire::person::Person;
+use crate::wire::placed::Placing;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 use crate::wire::transactions;
 
@@ -562,6 +563,7 @@ impl Request<'_> {
                 | Request::SetXattr { .. }
                 | Request::Transact(_)
                 | Request::Far(FarFile::Open { .. } | FarFile::Lost(..))
+                | Request::Far(FarFile::Place { what: Placing::Create { .. }, .. })
         )
     }
 }

@@ -15,7 +15,10 @@ pub const COPIED_MAX: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Placing {
     /// It is created there, empty. [`ErrorKind::Exists`](crate::ErrorKind::Exists) if there is one.
-    Create,
+    Create {
+        /// Permission bits of its container, as who asks knows them: nobody there need look.
+        mode: u32,
+    },
     /// These bytes of the one of this id that another server has are had there, too, in an object
     /// that is created if there is none; fewer at its end. Done twice, it is as if done once.
     Copy {
@@ -34,7 +37,7 @@ impl Placing {
     /// doing what this machine waits for.
     pub fn counted(&self) -> u64 {
         match self {
-            Placing::Create => NUMBERS - 1,
+            Placing::Create { .. } => NUMBERS - 1,
             Placing::Copy { .. } => NUMBERS - 2,
         }
     }

@@ -3,6 +3,7 @@
 
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::{Act, Done};
+use terral_format::wire::placed::Placing;
 
 /// Whether that is an answer to this.
 pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
@@ -15,7 +16,7 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         | Act::Wrote { .. }
         | Act::Return { .. }
         | Act::Merge { .. }
-        | Act::Place(_)
+        | Act::Place(Placing::Copy { .. })
         | Act::Took { .. } => done == Done::Done,
         Act::Offer { .. } | Act::Accept { .. } => match done {
             Done::Offered { bytes, .. } => u64::from(bytes) <= CHUNK_BYTES,
@@ -39,6 +40,8 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
         Act::Fencing(..) => matches!(done, Done::Fenced(_)),
+        // Whose it is, is looked at where it is opened.
+        Act::Place(Placing::Create { .. }) => matches!(done, Done::Placed(_)),
         Act::Update(..) => matches!(done, Done::Updated(_)),
         Act::IsOpen => matches!(done, Done::Done | Done::Open),
     }

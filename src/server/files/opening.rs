@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::local::Local;
-use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Number, ROOT};
+use terral_format::ids::{DescriptionSlot, FileSlot, Ino, Member, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{FileRef, Kind, OpenHow, Reply, Target};
+use terral_format::wire::placed::Placing;
 use terral_format::wire::roster::Consistency;
+use terral_format::wire::things::Child;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -15,7 +17,7 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking::{self, Step};
-use crate::far::{committing, holders};
+use crate::far::{committing, holders, placing};
 use crate::members::policies;
 use crate::naming::charging;
 use crate::naming::creating::{self, Created};
@@ -168,6 +170,29 @@ fn describe_far(state: &mut State, caller: &Caller, ino: Ino, access: u8) -> Res
     let (description, nonce) = describe(state, file, access)?;
     state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
     Ok(Reply::Opened { description, nonce, file })
+}
+
+/// Has another member's server have an object, and opens it if it is created: by its number, so
+/// that nobody looks where its name is, and the directory of that stays with who creates there.
+///
+/// # Errors
+/// As those of [`placing::place`]; if who asks must wait.
+pub fn place(
+    state: &mut State,
+    caller: &Caller,
+    (on, what): (Member, Placing),
+    (container, id): (&[u8], u128),
+) -> Result<Reply> {
+    let Some(number) = placing::place(state, caller, (on, what), (container, id))? else {
+        return Ok(Reply::Done);
+    };
+    let child = Child { name: Vec::new(), number, kind: Kind::File, text: Vec::new() };
+    let ino = elsewhere::place(state, &child)?;
+    let how = OpenHow { access: (access::READ | access::WRITE) as u8, ..OpenHow::default() };
+    // Nobody here has looked at its path, which policies go by.
+    let path = [container, format!("{}/{id:032x}", on.number()).as_bytes()].join(&b'/');
+    let access = by_policy(state, (ino, &path), (how.access, how.token));
+    open_far(state, caller, (ino, number), how, access)
 }
 
 /// Opens what was born here, for members that have it open: who may is decided there.

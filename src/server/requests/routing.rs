@@ -11,7 +11,7 @@ use crate::authority::audit::Who;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, placing, through};
+use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
 use crate::files::{closing, far_reads, opening};
 use crate::locks::Waiter;
 use crate::members::{control, policies, requiring};
@@ -132,7 +132,7 @@ fn of_far(state: &mut State, who: &Caller, request: FarFile<'_>) -> Result<Reply
         }
         FarFile::TestLock(ask) => far_locks::test(state, who.session, &ask).map(Reply::Held),
         FarFile::Place { on, what, container, id } => {
-            placing::place(state, who, (on, what), (container, id)).map(|()| Reply::Done)
+            opening::place(state, who, (on, what), (container, id))
         }
         FarFile::Fencing { of, what } => {
             fencing::ask(state, who.session, of, what).map(Reply::Fenced)

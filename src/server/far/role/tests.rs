@@ -51,7 +51,7 @@ fn asked_of_two_lives(act: Act) -> Option<super::Outcome> {
 
 #[test]
 fn what_may_have_been_created_by_one_that_was_killed_is_an_error_and_a_copy_is_made_anew() {
-    let created = asked_of_two_lives(Act::Place(Placing::Create)).expect("ends");
+    let created = asked_of_two_lives(Act::Place(Placing::Create { mode: 0o755 })).expect("ends");
     assert_eq!(created.expect_err("nobody knows").errno, 5);
     let copy = Placing::Copy { of: 0, at: 0, bytes: 1 };
     assert!(asked_of_two_lives(Act::Place(copy)).is_none(), "it is asked again");
