@@ -175,6 +175,7 @@ fn the_header_declares_what_the_library_has() {
         "containers",
         "servers",
         "objects",
+        "submitted",
         "locks",
         "transactions",
         "checkpoints",

@@ -12,7 +12,7 @@ mod ranks;
 
 use beside::by_python;
 use launched::said;
-use namespaces::Machines;
+use namespaces::{Machines, SLOW};
 use ranks::by_mpich;
 
 /// Kills each machine's server while they compute.
@@ -193,4 +193,40 @@ fn an_object_is_on_the_machine_that_its_creator_chooses_and_stays_when_his_is_lo
                     [(1, 0), (7, 0), (7, 1), (7, 2), (8, 1), (8, 2)]\n";
     let out = String::from_utf8_lossy(&output.stdout);
     assert_eq!(out, [expected, there, there].concat(), "{}", said(&output));
+}
+
+/// Writes to an object of another machine, one after the other, and then so that some are under
+/// way; says whether each took so many round trips.
+const OVERLAPS: &str = r#"
+import sys, time, terral
+me, trip, often = terral.connect(), float(sys.argv[2]), 12
+if sys.argv[1] == "make":
+    with terral.Container.make("run", connection=me) as run, run.create(1) as it:
+        it.write(bytes(1 << 20))
+else:
+    run = terral.Container.named("run", connection=me)
+    with run.open(next(iter(run)), writes=True) as it:
+        it.write(b"x")
+        begin = time.monotonic()
+        for at in range(often):
+            it.write(b"each", at=at * 5000)
+        each = time.monotonic() - begin
+        begin = time.monotonic()
+        all = [it.submit_write([(at * 5000, 4)], b"some") for at in range(often)]
+        assert not all[-1].done() and [one.wait() for one in all] == [4] * often
+        some = time.monotonic() - begin
+        assert [it.read(4, at=at * 5000) for at in range(often)] == [b"some"] * often
+    print(each >= often * trip, some < often * trip)
+"#;
+
+#[test]
+fn what_is_submitted_to_another_machine_waits_for_its_link_together() {
+    let Some(mut machines) = Machines::new(2) else { return };
+    machines.slow_down(1);
+    let program = machines.home().join("overlaps.py");
+    std::fs::write(&program, OVERLAPS).expect("writes");
+    let (program, trip) = (by_python(&program), 2.0 * SLOW.as_secs_f64());
+    let script = format!("on h1 {program} make {trip}; {program} use {trip}");
+    let output = machines.run_with(&[], &script);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "True True\n", "{}", said(&output));
 }

@@ -21,6 +21,8 @@ mod servers;
 
 mod objects;
 
+mod submitted;
+
 mod locks;
 
 mod transactions;

@@ -109,7 +109,7 @@ unsafe extern "C" fn terral_object_write(
 ///
 /// # Safety
 /// `extents` must have `length` entries, if it is not null.
-unsafe fn extents<'a>(extents: *const Extent, length: size_t) -> Result<&'a [Extent]> {
+pub unsafe fn extents<'a>(extents: *const Extent, length: size_t) -> Result<&'a [Extent]> {
     if length == 0 {
         return Ok(&[]);
     }

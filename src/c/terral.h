@@ -167,6 +167,9 @@ int terral_list(terral_t *connection, const char *path, terral_name_callback *ea
  * time in terral_container_bind and terral_container_close, by any number in all else. */
 typedef struct terral_container terral_container_t;
 
+/* A vector call that was submitted. */
+typedef struct terral_request terral_request_t;
+
 /* An open object. */
 typedef struct terral_object terral_object_t;
 
@@ -269,7 +272,8 @@ ssize_t terral_servers(terral_t *connection, struct terral_server *servers, size
 terral_object_t *terral_object_open(terral_container_t *container,
                                     const struct terral_address *address, int writes);
 
-/* Closes an object and frees its handle, also when it fails. What was written stays. */
+/* Closes an object, once all that was submitted is done, and frees its handle, also when it fails.
+ * What was written stays. */
 int terral_object_close(terral_object_t *object);
 
 int terral_object_address(terral_object_t *object, struct terral_address *address);
@@ -287,6 +291,29 @@ ssize_t terral_object_read_vector(terral_object_t *object, const struct terral_e
                                   size_t count, void *packed, size_t length);
 int terral_object_write_vector(terral_object_t *object, const struct terral_extent *extents,
                                size_t count, const void *packed, size_t length);
+
+/* The same, meanwhile: they return at once, a thread of the library does it (three at most for each
+ * process, which begin with the first that needs one), and from then on until it was waited for the
+ * buffer is the library's; extents are copied. At most 64 KiB of an object of this machine that are
+ * in memory, and for which nobody is to be waited, are moved before they return, without a thread.
+ * Between those under way there is no order, and each is to others as a vector call of another
+ * thread. NULL: the call makes no sense (EINVAL, EFBIG), or there is no thread (EAGAIN); what fails
+ * later is said to who waits. terral_object_close waits for all of an object. A forked child has
+ * none of its parent's: waiting fails with EBADF there. */
+terral_request_t *terral_object_submit_read(terral_object_t *object,
+                                            const struct terral_extent *extents, size_t count,
+                                            void *packed, size_t length);
+terral_request_t *terral_object_submit_write(terral_object_t *object,
+                                             const struct terral_extent *extents, size_t count,
+                                             const void *packed, size_t length);
+
+/* 1 if it is done, so that waiting waits no longer, else 0. */
+int terral_object_test(const terral_request_t *request);
+
+/* Waits for it, so many milliseconds at most (negative: as long as it takes), and frees the handle.
+ * How many bytes were in the object, of a write all; ETIMEDOUT: it is not done yet, and the handle
+ * stays. Each must be waited for once. */
+ssize_t terral_object_wait(terral_request_t *request, int64_t timeout_ms);
 
 /* The update id of an object: greater after each change of its bytes, size or attributes, by
  * whoever on whatever machine; maybe also without one, as when its server was killed. EBUSY,

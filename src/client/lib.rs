@@ -1,8 +1,9 @@
 //! Turns file operations into copies through shared memory and, where those do not suffice, into
 //! messages to the server of this machine.
 //!
-//! Opens one socket once per process, for the handshake; starts no threads; survives fork: a child
-//! gets a session of its own at its first call. Not here: interposition, paths with a prefix.
+//! Opens one socket once per process, for the handshake; starts no threads but for a named lock and
+//! for what is submitted; survives fork: a child gets a session of its own at its first call. Not
+//! here: interposition, paths with a prefix.
 
 #![deny(unsafe_code)]
 
@@ -57,6 +58,8 @@ mod rights;
 
 mod servers;
 
+mod submitted;
+
 pub mod objects;
 
 mod named;
@@ -78,6 +81,7 @@ pub use named::{LockHow, NamedLock, News};
 pub use names::Followed;
 pub use nodes::Opened;
 pub use servers::Server;
+pub use submitted::Submitted;
 pub use terral_format::ids::{DescriptionSlot, Ino, InstanceId, Member, Number};
 pub use terral_format::local::tables::access;
 pub use terral_format::wire::capability::{

@@ -13,6 +13,8 @@ mod attribute;
 
 mod object;
 
+mod submitting;
+
 mod clearing;
 
 mod copying;

@@ -1,7 +1,10 @@
 /* Every call of terral.h on objects, transactions and checkpoints, used well and used badly. The
  * only argument: the instance's directory. */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "terral_check.h"
 
@@ -120,6 +123,45 @@ static void moves_bytes(terral_object_t *o) {
     FAILS(terral_object_truncate(o, -1), EINVAL);
 }
 
+static void submits(terral_object_t *o) {
+    struct terral_extent one = {0, sizeof block}, small = {5, 2};
+    terral_request_t *all[8];
+    for (int at = 0; at < 8; at++) {
+        one.at = (uint64_t)at * sizeof block;
+        all[at] = terral_object_submit_write(o, &one, 1, block, sizeof block);
+        CHECK(all[at] != NULL);
+    }
+    for (int at = 0; at < 8; at++) {
+        CHECK(terral_object_wait(all[at], -1) == (ssize_t)sizeof block);
+    }
+    memset(back, 0, sizeof back);
+    terral_request_t *read = terral_object_submit_read(o, &one, 1, back, sizeof back);
+    CHECK(read != NULL && terral_object_wait(read, 60000) == (ssize_t)sizeof back);
+    CHECK(memcmp(block, back, sizeof back) == 0);
+    read = terral_object_submit_read(o, &small, 1, back, 2);
+    CHECK(read != NULL && terral_object_test(read) == 1 && terral_object_wait(read, 0) == 2);
+    one.at = 8 * sizeof block - 1;
+    read = terral_object_submit_read(o, &one, 1, back, sizeof back);
+    CHECK(read != NULL && terral_object_wait(read, -1) == 1);
+    NONE(terral_object_submit_read(o, &one, 1, back, 1), EINVAL);
+    NONE(terral_object_submit_read(o, &one, 1, NULL, sizeof back), EINVAL);
+    NONE(terral_object_submit_write(NULL, &one, 1, block, sizeof block), EINVAL);
+    one.at = UINT64_MAX;
+    NONE(terral_object_submit_write(o, &one, 1, block, sizeof block), EFBIG);
+    FAILS(terral_object_wait(NULL, 0), EINVAL);
+    FAILS(terral_object_test(NULL), EINVAL);
+    one.at = 0;
+    read = terral_object_submit_read(o, &one, 1, back, sizeof back);
+    pid_t child = fork();
+    if (child == 0) {
+        errno = 0;
+        _exit(terral_object_wait(read, -1) == -1 && errno == EBADF ? 0 : 1);
+    }
+    int status = 1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(read != NULL && terral_object_wait(read, -1) == (ssize_t)sizeof back);
+}
+
 static void on_condition(terral_object_t *o) {
     uint64_t id = 0, later, old;
     struct terral_extent two[2] = {{1, 2}, {400000, 1}};
@@ -170,6 +212,7 @@ static void objects(void) {
     terral_object_t *o = terral_object_create(c, &id);
     CHECK(o != NULL);
     moves_bytes(o);
+    submits(o);
     on_condition(o);
     attributes(o);
     struct terral_address at;

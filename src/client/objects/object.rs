@@ -3,6 +3,8 @@
 //! Invariant: it belongs to the process that opened it, until [`Object::close`] or that process's
 //! end.
 
+use std::sync::Arc;
+
 use terral_format::wire::message::XattrHow;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -11,6 +13,7 @@ use super::attribute::{Value, attribute_of, key_of, name_of};
 use super::vector::{self, Extent};
 use crate::file::File;
 use crate::holes;
+use crate::submitted::UnderWay;
 
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
@@ -19,11 +22,13 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub struct Object {
     file: File,
     address: Address,
+    /// What was submitted and is not done.
+    pub(super) under_way: Arc<UnderWay>,
 }
 
 impl Object {
     pub(super) fn new(file: File, address: Address) -> Self {
-        Object { file, address }
+        Object { file, address, under_way: Arc::default() }
     }
 
     /// Where it is in its container.
@@ -181,7 +186,7 @@ impl Object {
         Ok(names.iter().filter_map(|name| key_of(name)).map(<[u8]>::to_vec).collect())
     }
 
-    /// Ends the use of it. What was written stays.
+    /// Ends the use of it, once all that was submitted is done. What was written stays.
     ///
     /// # Errors
     /// [`ErrorKind::BadHandle`] if it was closed before; `EIO` if what was written could not be
@@ -190,6 +195,7 @@ impl Object {
         if self.file.access() == 0 {
             return Err(Error::new(ErrorKind::BadHandle, "closed object"));
         }
+        self.under_way.wait();
         let committed = self.file.commit();
         self.file.close();
         committed

@@ -113,6 +113,16 @@ _CALLS = {
         [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t],
     ),
     "object_write_vector": (c_int, [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t]),
+    "object_submit_read": (
+        c_void_p,
+        [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t],
+    ),
+    "object_submit_write": (
+        c_void_p,
+        [c_void_p, POINTER(Extent), c_size_t, c_void_p, c_size_t],
+    ),
+    "object_test": (c_int, [c_void_p]),
+    "object_wait": (c_ssize_t, [c_void_p, c_int64]),
     "object_update_id": (c_int, [c_void_p, POINTER(c_uint64)]),
     "object_write_if": (
         c_int,

@@ -1,5 +1,6 @@
 """Objects: bytes that are found by an address instead of a name (docs/objects.md)."""
 
+import contextlib
 import ctypes
 import struct
 from typing import NamedTuple
@@ -107,6 +108,14 @@ class Object(Holder):
             raw = _extents(extents)
             calls.object_write_vector(self.handle.raw, raw, len(raw), memory, length)
 
+    def submit_read(self, extents, into):
+        """As `readinto_vector`, meanwhile: a `Request`, which has the memory until it is done."""
+        return Request(self, calls.object_submit_read, extents, memory_of(into, writable=True))
+
+    def submit_write(self, extents, data):
+        """As `write_vector`, meanwhile: a `Request`, which has the data until it is done."""
+        return Request(self, calls.object_submit_write, extents, memory_of(data))
+
     def update_id(self):
         """Its update id: greater after each change of it, by whoever on whatever machine; maybe
         also without one, as when its server was killed."""
@@ -163,6 +172,52 @@ class Object(Holder):
 
         calls.object_attributes(self.handle.raw, _library.KEY_CALLBACK(each), None)
         return keys
+
+
+class Request:
+    """A read or write that was submitted."""
+
+    def __init__(self, of, submit, extents, memory):
+        raw = _extents(extents)
+        self._held = contextlib.ExitStack()
+        self._raw, self._result = None, None
+        try:
+            at, length = self._held.enter_context(memory)
+            self._raw = submit(of.handle.raw, raw, len(raw), at, length)
+        except BaseException:
+            self._held.close()
+            raise
+
+    def done(self):
+        """Whether `wait` waits no longer."""
+        return self._raw is None or calls.object_test(self._raw) == 1
+
+    def wait(self, timeout=None):
+        """Waits, so many seconds at most, and gives how many bytes it was, as often as it is
+        called. Raises TimeoutError if it is not done by then; else what went wrong, once."""
+        if self._raw is None:
+            return self._result
+        most = -1 if timeout is None else int(timeout * 1000)
+        try:
+            self._result = calls.object_wait(self._raw, most)
+        except TimeoutError:
+            raise
+        except BaseException:
+            self._over()
+            raise
+        self._over()
+        return self._result
+
+    def _over(self):
+        self._raw = None
+        self._held.close()
+
+    def __del__(self):
+        # The memory is not given back before nobody uses it any more.
+        try:
+            self.wait()
+        except (OSError, AttributeError):
+            pass
 
 
 def _extents(extents):

@@ -31,6 +31,15 @@ def objects(connection):
         into = numpy.zeros(4, dtype="u1")
         assert one.readinto_vector([(8, 1), (0, 3)], into) == 4
         assert into.tobytes() == b"cab2"
+        reads = [one.submit_read([(at, 4)], numpy.zeros(4, dtype="u1")) for at in range(4)]
+        assert [read.wait() for read in reads] == [4] * 4 and reads[0].wait() == 4
+        big = numpy.arange(1 << 20, dtype="u1")
+        written = [one.submit_write([(at << 20, 1 << 20)], big) for at in range(4)]
+        assert all(write.wait(60) == 1 << 20 and write.done() for write in written)
+        assert one.read(1 << 20, at=3 << 20) == big.tobytes()
+        fails(OSError, errno.EINVAL, lambda: one.submit_write([(0, 1)], b"ab"))
+        one.write(b"ab234567c\0")
+        one.truncate(10)
         seen = one.update_id()
         later = one.write_if(seen, [(1, 1), (9, 1)], b"YZ")
         assert later == one.update_id() > seen and one.read(10) == b"aY234567cZ"
