@@ -1,6 +1,7 @@
 //! `terral bench --hosts`: measures several machines with and without Terral, in one run.
 //!
-//! Not here: how each figure is taken; see `bench_far_bytes`, `bench_far_names`, `bench_far_times`.
+//! Not here: how each figure is taken; see `bench_far_bytes`, `bench_far_names`,
+//! `bench_far_objects`, `bench_far_times`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,20 @@ use crate::hosts;
 use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::signals::Signals;
-use crate::{bench_far_bytes, bench_far_names, bench_far_times};
+use crate::{bench_far_bytes, bench_far_names, bench_far_objects, bench_far_times};
 
 /// What there is to measure.
-pub const CASES: [&str; 8] =
-    ["own-files", "read", "shared", "creates", "own-paths", "names-at-rest", "start", "ping"];
+pub const CASES: [&str; 9] = [
+    "own-files",
+    "read",
+    "shared",
+    "creates",
+    "own-paths",
+    "names-at-rest",
+    "objects",
+    "start",
+    "ping",
+];
 /// What is also measured with a permanent directory.
 const LASTING: [&str; 4] = ["own-files", "creates", "own-paths", "names-at-rest"];
 /// What a server takes beside the files of a case.
@@ -98,6 +108,7 @@ impl Runs {
             "names-at-rest" => {
                 self.each(|run, with| bench_far_names::at_rest(cluster, run, with))?
             }
+            "objects" => bench_far_objects::objects(cluster, &self.encrypted, "")?,
             "start" => bench_far_times::start(cluster)?,
             _ => {
                 let ping = |run, how| bench_far_times::ping(cluster, run, &self.sockets, how);

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use terral_client::{Client, Consistency, Membership, Status};
 
 use crate::bench_link;
+use crate::bench_peer_objects::{ObjectDuty, Objects};
 use crate::bench_sealed::{self, Stream};
 use crate::bench_worker::{now_ns, ran_ns};
 use crate::instances::PREFIX;
@@ -118,6 +119,8 @@ pub enum Duty {
     Pong(String, u64),
     /// Writes a small piece of a file and reads it, so often.
     WriteAndRead(String, u64),
+    /// Something with objects.
+    Objects(ObjectDuty),
 }
 
 /// What is said to a process.
@@ -229,6 +232,7 @@ struct Peer {
     names: Vec<String>,
     listener: Option<TcpListener>,
     stream: Option<TcpStream>,
+    objects: Objects,
     did: Did,
 }
 
@@ -372,6 +376,7 @@ impl Peer {
             Duty::Ping(path, count) => exchange(path, *count, true)?,
             Duty::Pong(path, count) => exchange(path, *count, false)?,
             Duty::WriteAndRead(path, count) => write_and_read(path, *count)?,
+            Duty::Objects(duty) => self.objects.work(duty, &self.buffer)?,
         }
         Ok(())
     }
@@ -496,6 +501,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         names: Vec::new(),
         listener: None,
         stream: None,
+        objects: Objects::default(),
         did: Did::default(),
     };
     let mut next = None;

@@ -154,6 +154,8 @@ mod bench_link;
 
 mod bench_sealed;
 
+mod bench_peer_objects;
+
 mod bench_peer;
 
 mod bench_crew;
@@ -163,6 +165,7 @@ mod bench_cluster;
 
 mod bench_far_bytes;
 mod bench_far_names;
+mod bench_far_objects;
 
 mod bench_far_times;
 
