@@ -55,7 +55,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Update(golden_values::attempt(), Update::Look),
         Act::Update(
             golden_values::attempt(),
-            Update::Write { seen: 556, strips: true, token: 557 },
+            Update::Write { seen: 556, strips: true, token: 557, call: 561 },
         ),
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];

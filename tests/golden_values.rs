@@ -349,7 +349,7 @@ fn far_requests() -> [FarFile<'static>; 37] {
         FarFile::UpdateFor {
             ino: Ino(275),
             attempt: attempt(),
-            what: Update::Write { seen: 276, strips: true, token: 277 },
+            what: Update::Write { seen: 276, strips: true, token: 277, call: 284 },
             records: b"records",
         },
     ]
@@ -359,7 +359,7 @@ fn far_requests() -> [FarFile<'static>; 37] {
 pub fn attempt() -> Attempt {
     let (by, session) = (far_lock().owner.by, SessionSlot(278));
     let of = Slot { by, session, pid: 279, started_ticks: 280, index: 6 };
-    Attempt { of, sequence: 281 }
+    Attempt { of, call: 281 }
 }
 
 /// A lock of a file of another machine.

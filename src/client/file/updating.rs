@@ -55,7 +55,8 @@ impl File {
         if !self.is_far() {
             self.drop_set_id(records.len())?;
         }
-        self.updated(Update::Write { seen, strips, token: self.token() }, &records)
+        let (token, call) = (self.token(), random()?);
+        self.updated(Update::Write { seen, strips, token, call }, &records)
     }
 
     fn updated(&self, what: Update, records: &[u8]) -> Result<u64> {
@@ -65,4 +66,12 @@ impl File {
             _ => Err(unexpected()),
         }
     }
+}
+
+fn random() -> Result<u64> {
+    let failed = |error: getrandom::Error| {
+        let errno = error.raw_os_error().unwrap_or(0);
+        Error { kind: ErrorKind::System, errno, context: format!("a random number: {error}") }
+    };
+    getrandom::u64().map_err(failed)
 }

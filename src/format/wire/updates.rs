@@ -22,6 +22,9 @@ pub enum Update {
         strips: bool,
         /// With this token of a named lock; 0: without one.
         token: u64,
+        /// Random: no other write has it. A program that another one executes in its place asks from
+        /// the same slots, and counts anew.
+        call: u64,
     },
 }
 
@@ -31,8 +34,8 @@ pub enum Update {
 pub struct Attempt {
     /// The slot of a process's session.
     pub of: Slot,
-    /// Which request of that slot.
-    pub sequence: u64,
+    /// See [`Update::Write`].
+    pub call: u64,
 }
 
 /// A place for one request at a time.
@@ -52,8 +55,12 @@ pub struct Slot {
 
 impl Attempt {
     /// That of a request of this process, on this machine.
-    pub fn of(by: Member, asker: Asker, (pid, started_ticks): (u32, u64)) -> Self {
-        let Asker { session, index, sequence } = asker;
-        Attempt { of: Slot { by, session, pid, started_ticks, index }, sequence }
+    pub fn of(by: Member, asker: Asker, (pid, started_ticks): (u32, u64), what: Update) -> Self {
+        let Asker { session, index, .. } = asker;
+        let call = match what {
+            Update::Look => 0,
+            Update::Write { call, .. } => call,
+        };
+        Attempt { of: Slot { by, session, pid, started_ticks, index }, call }
     }
 }

@@ -37,7 +37,7 @@ pub fn ask(state: &mut State, who: &Caller, of: Handle, (what, records): Asked<'
     }
     let me = state.members.as_ref().map_or(Member::LEAST, |members| members.me());
     let process = state.sessions.process_of(who.session).ok_or_else(bad)?;
-    let attempt = Attempt::of(me, state.asker.ok_or_else(bad)?, process);
+    let attempt = Attempt::of(me, state.asker.ok_or_else(bad)?, process, what);
     let Some(file) = asking::number_of(state, ino) else {
         return here(state, (who.session, ino), attempt, (what, records));
     };

@@ -2,6 +2,8 @@
 //! is whole or nothing, wherever who is stopped or killed. Not here: several machines
 //! (`peers/updating`).
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use terral_format::local::batch::Head;
 use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::wire::far_files::{FarFile, Handle};
@@ -16,6 +18,12 @@ use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 
 const END: u64 = CHUNK_BYTES;
+
+/// A number that no other call has.
+pub(super) fn next_call() -> u64 {
+    static CALLS: AtomicU64 = AtomicU64::new(1);
+    CALLS.fetch_add(1, Ordering::Relaxed)
+}
 
 pub(super) fn records(writes: &[(u64, &[u8])]) -> Vec<u8> {
     let record = |(at, bytes): &(u64, &[u8])| {
@@ -44,7 +52,7 @@ fn write(
     seen: u64,
     writes: &[(u64, &[u8])],
 ) -> std::result::Result<u64, ErrorKind> {
-    let what = Update::Write { seen, strips: true, token: 0 };
+    let what = Update::Write { seen, strips: true, token: 0, call: next_call() };
     say(sim, client, open, (what, &records(writes))).map_err(|error| error.kind)
 }
 
@@ -217,7 +225,7 @@ fn what_is_no_write_changes_nothing() {
     let good = records(PARTS);
     for at in 0..good.len() - 1 {
         let seen = look(&mut sim, one.0, one.1);
-        let what = Update::Write { seen, strips: true, token: 0 };
+        let what = Update::Write { seen, strips: true, token: 0, call: next_call() };
         let cut = say(&mut sim, one.0, one.1, (what, &good[..at])).map_err(|error| error.kind);
         // So many bytes are records, too.
         let whole = [0, 116, 152, 178, 195].contains(&at);

@@ -45,7 +45,7 @@ pub struct Unwritten {
 #[derive(Default)]
 pub struct Updates {
     known: HashMap<Ino, Known>,
-    /// The latest of each place: its number there, and to which id it led.
+    /// The latest of each place: which it is, and to which id it led.
     attempts: BTreeMap<Slot, (u64, u64)>,
     unwritten: BTreeMap<Ino, Unwritten>,
 }
@@ -77,7 +77,7 @@ impl Updates {
     }
 
     fn remember(&mut self, attempt: Attempt, id: u64) {
-        self.attempts.insert(attempt.of, (attempt.sequence, id));
+        self.attempts.insert(attempt.of, (attempt.call, id));
         if self.attempts.len() > REMEMBERED {
             let mut ids: Vec<u64> = self.attempts.values().map(|(_, id)| *id).collect();
             let middle = ids.len() / 2;
@@ -97,8 +97,8 @@ impl Updates {
     pub fn snapshot(&self) -> impl Iterator<Item = Local> {
         let known =
             self.known.iter().map(|(ino, known)| Local::Updated { ino: *ino, id: known.id });
-        let attempted = |(of, (sequence, id)): (&Slot, &(u64, u64))| {
-            let attempt = Attempt { of: *of, sequence: *sequence };
+        let attempted = |(of, (call, id)): (&Slot, &(u64, u64))| {
+            let attempt = Attempt { of: *of, call: *call };
             Local::Attempted { attempt, id: *id }
         };
         let unwritten = |(ino, one): (&Ino, &Unwritten)| {
@@ -112,7 +112,7 @@ impl Updates {
     /// The id to which a request has led.
     pub fn led_to(&self, attempt: Attempt) -> Option<u64> {
         let known = self.attempts.get(&attempt.of);
-        known.filter(|(sequence, _)| *sequence == attempt.sequence).map(|(_, id)| *id)
+        known.filter(|(call, _)| *call == attempt.call).map(|(_, id)| *id)
     }
 
     /// The id of a file that is still as it was seen.
@@ -149,5 +149,43 @@ impl Updates {
     /// What was recorded and may not be in memory.
     pub fn take_unwritten(&mut self) -> BTreeMap<Ino, Unwritten> {
         std::mem::take(&mut self.unwritten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use terral_format::disk::local::Local;
+    use terral_format::ids::{Ino, Member, SessionSlot};
+    use terral_format::wire::updates::{Attempt, Slot};
+
+    use super::Updates;
+
+    const FILE: Ino = Ino(7);
+
+    fn attempt(index: u8, call: u64) -> Attempt {
+        let (by, session) = (Member::LEAST, SessionSlot(3));
+        Attempt { of: Slot { by, session, pid: 1, started_ticks: 2, index }, call }
+    }
+
+    fn update(attempt: Attempt, id: u64) -> Local {
+        Local::Update { ino: FILE, id, attempt, records: vec![1] }
+    }
+
+    #[test]
+    fn who_asks_again_is_told_the_same_and_another_program_in_his_place_is_not() {
+        let mut updates = Updates::default();
+        updates.apply(&update(attempt(0, 5), 10));
+        updates.apply(&update(attempt(1, 5), 11));
+        let mut again = Updates::default();
+        updates.snapshot().for_each(|local| again.apply(&local));
+        for known in [&updates, &again] {
+            assert_eq!(known.led_to(attempt(0, 5)), Some(10));
+            assert_eq!(known.led_to(attempt(1, 5)), Some(11));
+            assert_eq!(known.led_to(attempt(0, 6)), None, "another program, or another call");
+            assert_eq!(known.next(FILE, 3), 12);
+        }
+        assert_eq!(again.take_unwritten().remove(&FILE).map(|one| one.id), Some(11));
+        updates.is_written(FILE);
+        assert!(updates.take_unwritten().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use terral_format::wire::updates::Update;
 use super::Peers;
 use super::bytes::Open;
 use super::locks::WRITE;
-use crate::sim::updating::records;
+use crate::sim::updating::{next_call, records};
 
 type Done = std::result::Result<u64, ErrorKind>;
 
@@ -27,7 +27,7 @@ fn look(peers: &mut Peers, open: Open) -> u64 {
 }
 
 fn write(peers: &mut Peers, open: Open, seen: u64, writes: &[(u64, &[u8])]) -> Done {
-    let what = Update::Write { seen, strips: true, token: 0 };
+    let what = Update::Write { seen, strips: true, token: 0, call: next_call() };
     say(peers, open, (what, &records(writes)))
 }
 
