@@ -27,7 +27,7 @@ struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    fn room(&self) -> Result<&mut [u8]> {
+    fn room(&mut self) -> Result<&mut [u8]> {
         // SAFETY: the caller's promise; nobody else uses it meanwhile.
         unsafe { room(self.begin, self.length) }
     }
@@ -49,14 +49,14 @@ unsafe extern "C" fn terral_object_submit_read(
     let submit = || {
         // SAFETY: the caller passes an object, and so many extents.
         let (open, list) = unsafe { (handle(open)?, extents(list, extent_count)?) };
-        let buffer = Buffer { begin: packed, length };
+        let mut buffer = Buffer { begin: packed, length };
         Object::fits(list, buffer.room()?.len())?;
         if let Some(count) = open.object.read_at_once(list, buffer.room()?) {
             return Ok(Request(Submitted::done(Ok(count))));
         }
         let list = list.to_vec();
         let read = move |object: &Object| {
-            let buffer = buffer;
+            let mut buffer = buffer;
             object.read_vector(&list, buffer.room()?)
         };
         open.object.submit(read).map(Request)

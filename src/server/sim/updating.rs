@@ -183,29 +183,31 @@ fn a_server_that_gives_ids_without_waiting_for_writers_is_caught() {
     assert!(all() && !without(Step::WaitForWriters, all));
 }
 
+/// Something that changes the file, or makes it count as changed.
+type Change<'c> = &'c dyn Fn(&mut Sim);
+
 #[test]
 fn each_change_gives_another_id_and_without_one_it_stays() {
     let (mut sim, [one, other]) = two(5);
     let mut last = look(&mut sim, one.0, one.1);
-    let mut changes: Vec<Box<dyn FnMut(&mut Sim)>> = Vec::new();
-    changes.push(Box::new(move |sim| {
-        sim.write(other.0, other.1.file, 3, &[9]).expect("written");
-    }));
-    changes.push(Box::new(move |sim| {
-        let (target, size) = (Target::Path(b"a"), 20);
-        sim.ask(other.0, Request::Truncate { target, size, token: 0 }).expect("cut");
-    }));
-    changes.push(Box::new(move |sim| {
-        let (target, how) = (Target::Path(b"a"), XattrHow::default());
-        let set = Request::SetXattr { target, name: b"user.x", value: Some(b"y"), how };
-        sim.ask(other.0, set).expect("set");
-    }));
-    changes.push(Box::new(move |sim| {
-        let id = look(sim, other.0, other.1);
-        write(sim, other, id, &[]).expect("nothing has changed");
-    }));
-    changes.push(Box::new(Sim::kill));
-    for change in &mut changes {
+    let changes: [Change<'_>; 5] = [
+        &|sim| sim.write(other.0, other.1.file, 3, &[9]).expect("written"),
+        &|sim| {
+            let (target, size) = (Target::Path(b"a"), 20);
+            sim.ask(other.0, Request::Truncate { target, size, token: 0 }).expect("cut");
+        },
+        &|sim| {
+            let (target, how) = (Target::Path(b"a"), XattrHow::default());
+            let set = Request::SetXattr { target, name: b"user.x", value: Some(b"y"), how };
+            sim.ask(other.0, set).expect("set");
+        },
+        &|sim| {
+            let id = look(sim, other.0, other.1);
+            write(sim, other, id, &[]).expect("nothing has changed");
+        },
+        &Sim::kill,
+    ];
+    for change in changes {
         assert_eq!(look(&mut sim, other.0, other.1), last, "nothing has changed");
         sim.read_whole(other.0, other.1);
         change(&mut sim);
