@@ -22,8 +22,8 @@ pub enum Update {
         strips: bool,
         /// With this token of a named lock; 0: without one.
         token: u64,
-        /// Random: no other write has it. A program that another one executes in its place asks from
-        /// the same slots, and counts anew.
+        /// Random: no other write has it. A program that another one executes in its place asks
+        /// from the same slots, and counts anew.
         call: u64,
     },
 }

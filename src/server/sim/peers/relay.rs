@@ -155,6 +155,22 @@ fn whole_pages((at, bytes): (u64, &[u8]), size: u64) -> (u64, Vec<u8>) {
     (begin, all)
 }
 
+/// What is said of a file that is open, by the server itself.
+fn say(sim: &mut Sim, client: usize, job: &Job) -> Outcome {
+    let (ino, records) = (job.file(), &job.bytes[..]);
+    let asked = match job.act {
+        Act::Fencing(owner, what) => FarFile::FencingFor(ino, owner, what),
+        Act::Update(attempt, what) => FarFile::UpdateFor { ino, attempt, what, records },
+        act => panic!("{act:?}"),
+    };
+    let said = match sim.ask(client, Request::Far(asked))? {
+        Reply::Fenced(fenced) => Done::Fenced(fenced),
+        Reply::Updated(id) => Done::Updated(id),
+        other => panic!("{other:?}"),
+    };
+    Ok((said, Vec::new()))
+}
+
 /// Whether a file is to be open for writing for it.
 fn writes(act: &Act) -> bool {
     let fences = matches!(act, Act::Fencing(_, Fencing::Fence { .. }));
@@ -525,21 +541,7 @@ impl Peers {
                 }
                 Ok((Done::Done, nothing()))
             }
-            Act::Fencing(owner, what) => {
-                let asked = FarFile::FencingFor(job.file(), owner, what);
-                match sim.ask(client, Request::Far(asked))? {
-                    Reply::Fenced(fenced) => Ok((Done::Fenced(fenced), nothing())),
-                    other => panic!("{other:?}"),
-                }
-            }
-            Act::Update(attempt, what) => {
-                let (ino, records) = (job.file(), &job.bytes[..]);
-                let asked = FarFile::UpdateFor { ino, attempt, what, records };
-                match sim.ask(client, Request::Far(asked))? {
-                    Reply::Updated(id) => Ok((Done::Updated(id), nothing())),
-                    other => panic!("{other:?}"),
-                }
-            }
+            Act::Fencing(..) | Act::Update(..) => say(sim, client, job),
             Act::Write { at, token, .. } => {
                 let at = at.unwrap_or_else(|| sim.size_of(open));
                 sim.write_with(client, (open.file, token), at, &job.bytes)?;
