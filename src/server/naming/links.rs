@@ -75,10 +75,7 @@ pub fn rename_here(
         };
         return Err(Error::new(kind, shown(to)));
     }
-    elsewhere::is_known_whose(state, caller, parent, ino)?;
-    if let Some(there) = there {
-        elsewhere::is_known_whose(state, caller, to_parent, there)?;
-    }
+    is_known_whose(state, caller, [(parent, Some(ino)), (to_parent, there)])?;
     permit_moving(state, caller, ino, parent, to_parent, from)?;
     match there {
         Some(there) if how == RenameHow::Exchange => {
@@ -111,6 +108,14 @@ pub fn rename_here(
     });
     moving::is_sure(state);
     Ok(())
+}
+
+/// Both are known whose they are, where that counts.
+fn is_known_whose(state: &mut State, caller: &Caller, both: [(Ino, Option<Ino>); 2]) -> Result<()> {
+    let known = both.into_iter().filter_map(|(parent, ino)| Some((parent, ino?)));
+    known
+        .into_iter()
+        .try_for_each(|(parent, ino)| elsewhere::is_known_whose(state, caller, parent, ino))
 }
 
 /// Something is about to get a name by being moved, and what was there may get its own.

@@ -235,12 +235,8 @@ fn theirs(state: &State, person: &Person) -> Who {
     Who { pid: state.machine.pid(), user: person.user }
 }
 
-fn change(
-    state: &mut State,
-    (from, user): Whose<'_>,
-    thing: Thing,
-    body: &Body,
-) -> Result<Outcome> {
+fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Result<Outcome> {
+    let (from, user) = whose;
     let by = users::change_of(state, user, thing, body)?;
     let caller = caller(&by)?;
     if let Change::Xattr { name, value, how } = &by.what {
