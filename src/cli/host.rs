@@ -17,7 +17,7 @@ use terral_client::{Client, ErrorKind, Losses, Membership, Status};
 use terral_server::Standing;
 
 use crate::ahead::Ahead;
-use crate::claim::{Claim, Purpose};
+use crate::claim::Purpose;
 use crate::instances;
 use crate::partition;
 use crate::progress::{self, Ending, status_when_told};
@@ -30,7 +30,6 @@ use crate::signals::Signals;
 use crate::strays;
 use crate::takeover;
 use crate::units::parse_bytes;
-use crate::user::User;
 use crate::words::{End, Order, Report, hear, report};
 
 /// Who has lost the launcher goes when no program has used it for so long.
@@ -76,16 +75,10 @@ pub struct Arguments {
     /// Its library here
     #[arg(long)]
     library: PathBuf,
-    /// It serves this user alone, and is his process: USER:GROUP:GROUPS
-    #[arg(long)]
-    user: Option<User>,
 }
 
 /// Serves.
 pub fn main(arguments: &Arguments) -> Result<u8> {
-    if let Some(user) = &arguments.user {
-        user.become_him()?;
-    }
     let ahead = Ahead { home: arguments.ahead.clone(), id: arguments.build.clone() };
     let is_there = arguments.library == ahead.library();
     report(&Report::Begins(is_there));
@@ -120,7 +113,7 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut invitation = String::new();
     stdin.read_line(&mut invitation).context("standard input")?;
-    let (place, target) = place(arguments, invitation.trim(), &signals)?;
+    let (place, target) = place(arguments, &signals)?;
     let Place { instance, memory_bytes, claim: _claim } = place;
     let start = Start {
         instance: instance.clone(),
@@ -151,26 +144,12 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
 
 /// Where the server begins, and what it brings files to. What an earlier run left here for that is
 /// brought first.
-fn place(
-    arguments: &Arguments,
-    invitation: &str,
-    signals: &Signals,
-) -> Result<(Place, Option<PathBuf>)> {
+fn place(arguments: &Arguments, signals: &Signals) -> Result<(Place, Option<PathBuf>)> {
     let instance = instances::locate(arguments.name.as_os_str());
-    let same = || partition::kept_invitation(&instance).is_some_and(|kept| kept == invitation);
-    if arguments.user.is_some() && is_left(&instance) && same() {
-        // What the one before had, whose processes are gone: it goes on as that member.
-        let claim = Claim::take(&instance, Purpose::Run)?.context("its memory is in use")?;
-        return Ok((Place { instance, claim, memory_bytes: 0 }, arguments.to.clone()));
-    }
     let Some(to) = &arguments.to else {
         return Ok((partition::place(&instance, arguments.memory)?, None));
     };
-    // Where a user may write is found out as he does.
-    let target = match &arguments.user {
-        Some(_) => to.canonicalize().with_context(|| format!("--to {}", to.display()))?,
-        None => permanent_directory(to)?,
-    };
+    let target = permanent_directory(to)?;
     let wanted = Wanted {
         target: &target,
         prefix: &arguments.prefix,

@@ -558,8 +558,7 @@ fn why_not(one: &Machine) -> String {
     )
 }
 
-/// Tells them to go, and waits until they have, or for long.
-pub fn end(others: &mut [Machine], order: Order) {
+fn end(others: &mut [Machine], order: Order) {
     others.iter_mut().for_each(|one| one.tell(order));
     let until = Instant::now() + GOING;
     others.iter_mut().for_each(|one| one.outwait(until));

@@ -202,28 +202,14 @@ impl Machine {
         supply: &Arc<Supply>,
         invitation: String,
     ) -> Result<Self> {
-        let command = command(host, entrance::line(supply, &service.words(supply)))?;
-        Machine::begun_by(command, (host, service.name), supply, invitation)
-    }
-
-    /// The same, by this command.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn begun_by(
-        mut command: Command,
-        (host, instance): (&str, &str),
-        supply: &Arc<Supply>,
-        invitation: String,
-    ) -> Result<Self> {
+        let mut command = command(host, entrance::line(supply, &service.words(supply)))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let program = command.get_program().to_owned();
-        let mut child =
-            command.spawn().with_context(|| format!("{host}: {}", program.display()))?;
+        let shell = command.get_program().to_owned();
+        let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let voice = child.stdin.take().map(Voice::new);
         let mut machine = Machine::new(host, supply, invitation)?;
         if let Some(stdout) = child.stdout.take() {
-            machine.listen(instance, BufReader::new(stdout));
+            machine.listen(service.name, BufReader::new(stdout));
         }
         Ok(Machine { child: Some(child), voice, ..machine })
     }
@@ -264,11 +250,6 @@ impl Machine {
             over: Arc::new(AtomicBool::new(false)),
             said: mpsc::channel().1,
         })
-    }
-
-    /// The word by which it was let in, or would be again.
-    pub fn word(&self) -> Result<String> {
-        Ok(self.invited.text()?)
     }
 
     /// Hears what it says.

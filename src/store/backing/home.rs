@@ -9,7 +9,7 @@ use std::fs::{File, Permissions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -96,55 +96,6 @@ pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
     let [_, own] = staging_names();
     let what = "is not yours alone; have it removed, or take another directory";
     Err(Error::new(ErrorKind::Denied, format!("{} {what}", root.full(&own))))
-}
-
-/// Makes the staging directory of another user, with a sign in it: one who may not make names in
-/// the root himself. For root only.
-///
-/// # Errors
-/// [`ErrorKind::Denied`] if somebody else has put something there.
-pub(super) fn make_for(root: &Root, (user, group): (u32, u32), sign: &str) -> Result<()> {
-    let fail = |error: Errno| root.failed("stage in", STAGING, error);
-    let directory = root.open()?;
-    let name = [STAGING, format!("-{user}").as_bytes()].concat();
-    match rustix::fs::mkdirat(&directory, &*name, Mode::from_raw_mode(PRIVATE)) {
-        Ok(()) | Err(Errno::EXIST) => {}
-        Err(error) => return Err(fail(error)),
-    }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let home = rustix::fs::openat(&directory, &*name, flags, Mode::empty()).map_err(fail)?;
-    let found = rustix::fs::fstat(&home).map_err(fail)?;
-    let ours = [user, rustix::process::geteuid().as_raw()].contains(&found.st_uid);
-    if !ours || found.st_mode & OTHERS_WRITE != 0 {
-        let what = "is somebody else's; remove it";
-        return Err(Error::new(ErrorKind::Denied, format!("{} {what}", root.full(&name))));
-    }
-    let owner = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // What is there already may be anything that he has put there: it stays as it is.
-    let flags = flags.union(OFlags::EXCL);
-    match rustix::fs::openat(&home, sign, flags, Mode::from_raw_mode(0o600)) {
-        Ok(made) => rustix::fs::fchown(&made, owner.0, owner.1).map_err(fail)?,
-        Err(Errno::EXIST) => {}
-        Err(error) => return Err(fail(error)),
-    }
-    rustix::fs::fchown(&home, owner.0, owner.1).map_err(fail)
-}
-
-/// Removes it again with its sign, if nothing else is in it.
-pub(super) fn remove_of(root: &Root, user: u32, sign: &str) -> Result<()> {
-    let fail = |error: Errno| root.failed("stage in", STAGING, error);
-    let directory = root.open()?;
-    let name = [STAGING, format!("-{user}").as_bytes()].concat();
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let Ok(home) = rustix::fs::openat(&directory, &*name, flags, Mode::empty()) else {
-        return Ok(());
-    };
-    let _ = rustix::fs::unlinkat(&home, sign, AtFlags::empty());
-    match rustix::fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR) {
-        Ok(()) | Err(Errno::NOTEMPTY | Errno::NOENT) => Ok(()),
-        Err(error) => Err(fail(error)),
-    }
 }
 
 /// Opens a staging directory that was just made; the umask may have closed it to us.
