@@ -113,7 +113,8 @@ pub fn objects(cluster: &Cluster<'_>, run: &Run, with: &str) -> Result<Vec<Figur
         )
         .beside("opened and closed", &created, &opened)
         .asked(Asked::Value(Bound::Below(1000.0))),
-        figure("frames of all machines for it", "frames", |round| round.frames),
+        figure("frames of all machines for it", "frames", |round| round.frames)
+            .asked(Asked::Value(Bound::Below(9.0))),
         figure("an object copied here, 64 MiB", "GB/s", |round| round.copied).beside(
             "read, 1 MiB at a time",
             &own(|round| round.copied),
