@@ -42,6 +42,11 @@ impl Connection {
         if allowed & CONTAINED == 0 { Ok(()) } else { contained() }
     }
 
+    /// Whether this process acts for who has logged in, of whom containers say what he may.
+    pub(crate) fn is_contained(&self) -> Result<bool> {
+        Ok(self.own()?.page().operations.load(Ordering::SeqCst) & CONTAINED != 0)
+    }
+
     /// How often containers have changed; 0: there never were any.
     pub(crate) fn containers(&self) -> u64 {
         self.memory.superblock().containers.load(Ordering::SeqCst)

@@ -209,7 +209,13 @@ impl Container {
         let address = Address { server, id }.checked()?;
         let created = self.place(address, Placing::Create { mode: self.mode })?;
         let missing = || Error::new(ErrorKind::Malformed, "what is said of an object");
-        Ok(Object::new(created.ok_or_else(missing)?, address))
+        let created = created.ok_or_else(missing)?;
+        if self.client.0.is_contained()? {
+            // In which container it is, its name says, which has to be known here.
+            created.close();
+            return self.open_object(address, true);
+        }
+        Ok(Object::new(created, address))
     }
 
     /// Has an object on another server as well, with the bytes that it has now: an object of the
