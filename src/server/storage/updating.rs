@@ -54,6 +54,8 @@ pub fn look(state: &mut State, file: FileRef) -> Result<u64> {
     if state.storage.is_stored_to_by_maps(slot) {
         return Err(stored_to(ino));
     }
+    // If this fails in the middle, flags are up that a writer has taken down since.
+    state.updates.has_changed(ino);
     eviction::with_room(state, |state| state.storage.close_to_writers(&state.sessions, slot))?;
     let id = state.updates.next(ino, state.storage.time_ns());
     state.record(Local::Updated { ino, id });
