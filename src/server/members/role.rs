@@ -12,6 +12,7 @@ use terral_format::ids::{
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Work};
+use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Partition, Roster};
 use terral_format::wire::things::Outcome;
 use terral_partition::durable::Durable;
@@ -115,7 +116,7 @@ macro_rules! here {
         Here {
             state: $state,
             numbers: &$members.numbers,
-            roster: &$members.roster,
+            users: &$members.users,
             changed: &$members.changed,
         }
     };
@@ -138,6 +139,8 @@ pub struct Members {
     root: Member,
     partition: Partition,
     roster: Roster,
+    /// For whom alone members speak that are not trusted with all, as the roster says.
+    users: BTreeMap<Member, Person>,
     /// Which version of the roster counts at each, as they have said to the control.
     knows: BTreeMap<Member, u64>,
     /// Members with whom there is a session.
@@ -217,6 +220,7 @@ impl Members {
             root,
             partition,
             roster: Roster::default(),
+            users: BTreeMap::new(),
             knows: BTreeMap::new(),
             connected: BTreeSet::new(),
             asks_control: false,
@@ -293,7 +297,10 @@ impl Members {
                 }
             }
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
-            Membership::Certificates(of) => self.roster.certificates.clone_from(of),
+            Membership::Certificates(of) => {
+                self.users = users::of(of);
+                self.roster.certificates.clone_from(of);
+            }
             Membership::Roster(roster) => {
                 let policies = std::mem::take(&mut self.roster.policies);
                 let certificates = std::mem::take(&mut self.roster.certificates);

@@ -430,9 +430,11 @@ impl<'s> Links<'s> {
     fn is_asked(&self, from: Member, question: Payload) -> Result<()> {
         let none = || Error::new(ErrorKind::Unsupported, "nobody here relays");
         self.is_heard();
-        let me = self.shared.lock_for_links().members.as_ref().map(|members| members.me());
+        let state = self.shared.lock_for_links();
+        let me = state.members.as_ref().map(|members| members.me());
+        let question = far::users::admit(&state, from, question)?;
+        drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        let question = far::users::admit(&self.shared.lock_for_links(), from, question)?;
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
             let mut state = self.shared.lock_for_links();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use terral_format::ids::{Member, Number, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Work;
-use terral_format::wire::roster::Roster;
+use terral_format::wire::person::Person;
 use terral_format::wire::things::{By, Change};
 use terral_partition::effect::{Giving, Local};
 
@@ -19,7 +19,7 @@ use crate::members::numbers::Numbers;
 pub(super) struct Here<'s> {
     pub(super) state: &'s State,
     pub(super) numbers: &'s Numbers,
-    pub(super) roster: &'s Roster,
+    pub(super) users: &'s BTreeMap<Member, Person>,
     pub(super) changed: &'s BTreeMap<Thing, Tick>,
 }
 
@@ -53,8 +53,7 @@ impl Local for Here<'_> {
     }
 
     fn may_go(&self, thing: Thing, to: Member, how: Giving) -> bool {
-        let user = self.roster.certificate(to).and_then(|of| of.user.as_ref());
-        user.is_none_or(|user| self.may_have((to, user), thing, how))
+        self.users.get(&to).is_none_or(|user| self.may_have((to, user), thing, how))
     }
 
     /// A directory goes to who decides it once the permanent store has what it is owed of names:

@@ -2,8 +2,11 @@
 //!
 //! Not here: what is heard of them (`sharing/users`, `far/users`).
 
+use std::collections::BTreeMap;
+
 use terral_format::ids::{Member, Thing};
 use terral_format::wire::person::Person;
+use terral_format::wire::roster::Certificate;
 use terral_partition::effect::Giving;
 
 use super::Members;
@@ -14,15 +17,21 @@ const LIST_AND_SEARCH: u32 = 5;
 /// `w` and `x`: its names may be changed.
 const CHANGE: u32 = 3;
 
+/// Those that speak for one user alone, and for whom.
+pub(super) fn of(certificates: &[Certificate]) -> BTreeMap<Member, Person> {
+    let users = certificates.iter().filter_map(|of| Some((of.member, of.user.clone()?)));
+    users.collect()
+}
+
 impl Members {
     /// For whom alone a member speaks; `None`: it is trusted with all.
     pub fn user_of(&self, member: Member) -> Option<&Person> {
-        self.roster.certificate(member).and_then(|certificate| certificate.user.as_ref())
+        self.users.get(&member)
     }
 
     /// Whether any member does.
     pub fn has_users(&self) -> bool {
-        self.roster.certificates.iter().any(|certificate| certificate.user.is_some())
+        !self.users.is_empty()
     }
 }
 
