@@ -61,6 +61,11 @@ impl Channel {
         self.kept.is_empty()
     }
 
+    /// How many bytes of what was said were not, about.
+    pub fn untaken_bytes(&self) -> usize {
+        self.kept.iter().map(Message::bytes_at_most).sum()
+    }
+
     /// All that was said after the first `count`.
     pub fn after(&self, count: u64) -> Vec<Message> {
         self.kept.iter().skip(self.index(count)).cloned().collect()
@@ -148,13 +153,29 @@ impl Channel {
 #[cfg(test)]
 mod tests {
     use super::Channel;
-    use terral_format::ids::{Loan, Member, Number, Thing};
+    use terral_format::ids::{Loan, Member, Number, Operation, Thing};
+    use terral_format::wire::body::Body;
     use terral_format::wire::peers::Message;
 
     fn message(number: u64) -> Message {
         let by = Member::new(1).expect("14 bits");
         let thing = Thing::File(Number::new(by, 1).expect("50 bits"));
         Message::Recall { thing, loan: Loan { by, number } }
+    }
+
+    #[test]
+    fn what_is_not_taken_is_counted() {
+        let mut channel = Channel::default();
+        assert_eq!(channel.untaken_bytes(), 0);
+        let answer = Ok(Body::new(vec![0; Body::MAX]).expect("not too long"));
+        let operation = Operation { by: Member::LEAST, number: 1 };
+        (0..3).for_each(|_| channel.say(Message::Done { operation, answer: answer.clone() }));
+        let three = channel.untaken_bytes();
+        assert!(three >= 3 * Body::MAX && three <= 4 * Body::MAX, "{three}");
+        channel.acknowledge(2);
+        assert_eq!(channel.untaken_bytes(), three / 3);
+        channel.acknowledge(3);
+        assert_eq!(channel.untaken_bytes(), 0);
     }
 
     #[test]

@@ -214,6 +214,11 @@ pub trait Local {
         true
     }
 
+    /// Whether what a member says that it has of a removed one's counts: else nobody waits for it.
+    fn is_heard_of_removed(&self, _: Member) -> bool {
+        true
+    }
+
     /// Whether a copy is all of a thing, and there for the next process of this server, too: then
     /// it is as good as the thing once that is lost.
     fn keeps_copy(&self, _: Thing) -> bool {

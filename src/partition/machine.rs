@@ -123,6 +123,11 @@ impl Machine {
         self.durable.decider.is_wanted(operation)
     }
 
+    /// About how many bytes another member was told that it has not taken, as far as is known.
+    pub fn untaken(&self, member: Member) -> usize {
+        self.durable.channels.get(&member).map_or(0, |channel| channel.untaken_bytes())
+    }
+
     /// Whether this server decides a thing.
     pub fn decides(&self, thing: Thing) -> bool {
         self.decider(thing) == Some(self.durable.me)

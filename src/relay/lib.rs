@@ -199,20 +199,18 @@ impl AtHome {
     /// What is about chunks that are another member's.
     fn lend(&self, ino: Ino, act: &Act) -> Result<Done> {
         match *act {
-            Act::Borrow { by, first, count, strips } => {
+            Act::Borrow { by, first, count, strips } => self.with(ino, true, |file| {
                 lock(&self.files).lent.insert((ino, by));
-                self.with(ino, true, |file| {
-                    if strips {
-                        file.strip_set_id()?;
-                    }
-                    let lent = self.client()?.lend_to((ino, by), (first, count))?;
-                    Ok(lent.map_or(Done::Unknown, |LentTo { count, size, stamp }| Done::Lent {
-                        count,
-                        size,
-                        stamp,
-                    }))
-                })
-            }
+                if strips {
+                    file.strip_set_id()?;
+                }
+                let lent = self.client()?.lend_to((ino, by), (first, count))?;
+                Ok(lent.map_or(Done::Unknown, |LentTo { count, size, stamp }| Done::Lent {
+                    count,
+                    size,
+                    stamp,
+                }))
+            }),
             Act::Grow { by, to } => self.with(ino, true, |file| {
                 Ok(if file.grow_for(by, to)? { Done::Done } else { Done::Unknown })
             }),

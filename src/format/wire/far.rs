@@ -249,6 +249,20 @@ impl Act {
         matches!(self, Act::IsOpen) || self.is_urgent()
     }
 
+    /// The same, by somebody who takes set-id bits off.
+    pub fn stripping(mut self) -> Self {
+        match &mut self {
+            Act::Write { strips, .. }
+            | Act::Truncate { strips, .. }
+            | Act::Borrow { strips, .. }
+            | Act::Merge { strips }
+            | Act::Offer { strips, .. }
+            | Act::Update(_, Update::Write { strips, .. }) => *strips = true,
+            _ => {}
+        }
+        self
+    }
+
     /// Whether the answer is to come however long others take to do what they were asked: they may
     /// wait for it.
     pub fn is_urgent(&self) -> bool {

@@ -224,7 +224,7 @@ impl Message {
     const HELD_MAX: usize = 32;
 
     /// Bytes that it takes in a frame, at most.
-    fn bytes_at_most(&self) -> usize {
+    pub fn bytes_at_most(&self) -> usize {
         let inside = match self {
             Message::Want {
                 work: Work::Look(body) | Work::Change(body) | Work::Find(body),

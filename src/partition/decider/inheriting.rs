@@ -50,7 +50,8 @@ impl Decider {
         }
         self.unheard.take_unless(|(_, from), ()| *from != member);
         if cx.table.successor(member) == Some((cx.me, Some(member))) {
-            cx.table.present().for_each(|from| _ = self.unheard.insert((member, from), ()));
+            let heard = cx.table.present().filter(|from| cx.local.is_heard_of_removed(*from));
+            heard.for_each(|from| _ = self.unheard.insert((member, from), ()));
         }
         self.resume(cx, out);
     }

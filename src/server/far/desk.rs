@@ -20,6 +20,14 @@ use crate::core::world::Tick;
 /// How long answers to a process that is no more are remembered.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
+/// A user's server may have so many bytes to be written waiting here: that and more than its own
+/// bound.
+const WAITING_MAX: usize = 128 << 20;
+/// So many questions.
+const UNDER_WAY_MAX: usize = 16_384;
+/// And so much may be known of it: what was answered and is asked again, what it has open.
+const KEPT_MAX: usize = 1 << 18;
+
 /// Who does what others ask of files that were born here, as a client of this server. Its calls may
 /// wait, and come from several threads at once; never two of which one changes the same file.
 pub trait Relay: Send + Sync + std::fmt::Debug {
@@ -98,6 +106,27 @@ impl Deref for Payload {
     }
 }
 
+/// A question that has come, as far as who asks may ask it.
+#[derive(Debug)]
+pub struct Admitted {
+    /// As it came.
+    pub frame: Payload,
+    /// What is said to it without doing anything, if that is so.
+    pub said: Option<Result<Done>>,
+    /// It may only if it has the file open.
+    pub if_open: bool,
+    /// It speaks for one user alone: what it has under way is bounded, and what it writes takes
+    /// set-id bits off.
+    pub is_users: bool,
+}
+
+impl Admitted {
+    /// All of it.
+    pub fn whole(frame: Payload) -> Self {
+        Admitted { frame, said: None, if_open: false, is_users: false }
+    }
+}
+
 /// Something to be done.
 #[derive(Clone, Debug)]
 pub struct Job {
@@ -111,6 +140,8 @@ pub struct Job {
     pub act: Act,
     /// What is to be written.
     pub bytes: Payload,
+    /// It is asked for by a user's server.
+    pub is_users: bool,
 }
 
 impl Job {
@@ -163,7 +194,8 @@ struct Asker {
     open: BTreeSet<Number>,
     /// By question, and file: a request that is carried out anew may ask the same of another one.
     answers: BTreeMap<(Id, Ino), Remembered>,
-    under_way: BTreeSet<(Id, Ino)>,
+    /// With how many bytes to be written.
+    under_way: BTreeMap<(Id, Ino), usize>,
 }
 
 /// See the module.
@@ -199,7 +231,7 @@ impl Desk {
         answer.write(bytes).unwrap_or_default()
     }
 
-    /// Another member asks this one, which is `me`; `refused`: why it may not.
+    /// Another member asks this one, which is `me`.
     ///
     /// # Errors
     /// As those of [`Question::read`]; [`ErrorKind::Malformed`] if it asks in another one's name,
@@ -207,9 +239,10 @@ impl Desk {
     pub fn hear(
         &mut self,
         (me, from): (Member, Member),
-        (frame, refused): (Payload, Option<Error>),
+        admitted: Admitted,
         now: Tick,
     ) -> Result<Heard> {
+        let Admitted { frame, mut said, if_open, is_users } = admitted;
         let (question, bytes) = Question::read(&frame)?;
         let begin = frame.frame.len() - bytes.len();
         let Question { id, life, number, past, what } = question;
@@ -226,17 +259,28 @@ impl Desk {
                     (self.changed, self.begun) = (true, true);
                     let closed = before.difference(&asker.open);
                     self.closed.extend(closed.clone().map(|file| (Ino(file.counted()), from)));
-                    self.ended.extend(closed.map(|file| closing(id, (life, number), *file)));
+                    let closing = |file: &Number| closing(id, (life, number), *file, is_users);
+                    self.ended.extend(closed.map(closing));
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
             What::File(file, act) => match in_anothers_name(file, &act, (from, me)) {
                 Some(wrong) => return Err(malformed(wrong)),
+                None if is_users => (file, act.stripping()),
                 None => (file, act),
             },
         };
-        if let Some(error) = refused {
-            return Ok(Heard::Answer(self.answer((id, Some(of)), Err(error))));
+        if if_open && !asker.open.contains(&of) {
+            let gone = || Error::new(ErrorKind::NotFound, "a file that has no name any more");
+            said.get_or_insert_with(|| Err(gone()));
+        }
+        if is_users && asker.has_much(bytes.len()) {
+            let context = "more under way than a user's server may have";
+            said = Some(Err(Error::new(ErrorKind::TooMany, context)));
+        }
+        if let Some(said) = said {
+            let said = said.map(|done| (done, Vec::new()));
+            return Ok(Heard::Answer(self.answer((id, Some(of)), said)));
         }
         let file = Ino(of.counted());
         // As was said last, also of a question that is under way already: until a close says so, a
@@ -254,11 +298,12 @@ impl Desk {
             let result = known.result.clone().map(|done| (done, Vec::new()));
             return Ok(Heard::Answer(self.answer((id, Some(of)), result)));
         }
-        if !asker.under_way.insert((id, file)) {
+        if asker.under_way.contains_key(&(id, file)) {
             return Ok(Heard::Nothing);
         }
+        asker.under_way.insert((id, file), bytes.len());
         let bytes = Payload::new(frame.frame, begin);
-        Ok(Heard::Job(Job { from, id, life, number, of, act, bytes }))
+        Ok(Heard::Job(Job { from, id, life, number, of, act, bytes, is_users }))
     }
 
     /// Does something, with nothing else of the same file done meanwhile but other reads.
@@ -342,7 +387,8 @@ impl Desk {
         let (pid, index, step, sequence) = (0, 0, 0, 0);
         let (started_ticks, session) = (0, Id::NOBODY);
         let id = Id { by: member, session, pid, started_ticks, index, sequence, step };
-        self.ended.extend(asker.open.iter().map(|file| closing(id, (asker.life, 0), *file)));
+        let closing = |file: &Number| closing(id, (asker.life, 0), *file, false);
+        self.ended.extend(asker.open.iter().map(closing));
     }
 }
 
@@ -379,11 +425,19 @@ fn owner(act: Act, from: Member, me: Member) -> Member {
 }
 
 /// The job of a member that has closed a file without a word.
-fn closing(id: Id, (life, number): (u64, u64), of: Number) -> Job {
-    Job { from: id.by, id, life, number, of, act: Act::Close, bytes: Payload::default() }
+fn closing(id: Id, (life, number): (u64, u64), of: Number, is_users: bool) -> Job {
+    let (act, bytes) = (Act::Close, Payload::default());
+    Job { from: id.by, id, life, number, of, act, bytes, is_users }
 }
 
 impl Asker {
+    /// Whether a question with so many bytes is one too many of one that is trusted with little.
+    fn has_much(&self, bytes: usize) -> bool {
+        let waiting: usize = self.under_way.values().sum();
+        let count = self.under_way.len() + self.answers.len() + self.open.len();
+        waiting + bytes > WAITING_MAX || self.under_way.len() >= UNDER_WAY_MAX || count >= KEPT_MAX
+    }
+
     /// What this process of the member says is over need not be remembered.
     fn hear(&mut self, life: u64, past: u64, now: Tick) {
         if life != self.life {

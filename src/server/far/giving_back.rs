@@ -16,6 +16,7 @@ use terral_format::{ErrorKind, Result};
 
 use super::asking::{self, Step, ask};
 use super::calls;
+use super::lent::RETURNED_MAX;
 use super::role::Behind;
 use crate::core::left_out::{self, does};
 use crate::core::state::State;
@@ -175,7 +176,8 @@ fn say_return(
         asking::say_once(state, file, Act::Wrote { at_ns });
     }
     let indices: Vec<u64> = entries.iter().map(|(index, _)| *index).collect();
-    for run in indices.chunk_by(|one, next| one + 1 == *next) {
+    let runs = indices.chunk_by(|one, next| one + 1 == *next);
+    for run in runs.flat_map(|run| run.chunks(RETURNED_MAX as usize)) {
         let act = Act::Return { by, first: run[0], count: run.len() as u32 };
         asking::say_once(state, file, act);
     }

@@ -31,6 +31,8 @@ use crate::storage::{charging, eviction};
 const AT_ONCE: usize = 8;
 /// Most chunks that are lent at once: 32 MiB.
 const LENT_MAX: u32 = 16;
+/// Most chunks that a member says at once that it wants to be rid of: 2 GiB.
+pub const RETURNED_MAX: u32 = 1024;
 /// Each comes in so many parts.
 const PARTS: usize = (CHUNK_BYTES / BYTES_MAX as u64) as usize;
 /// What finds no memory, or fails, is asked for again after that.
@@ -135,7 +137,7 @@ pub fn bring_back(
     (first, count): (u64, u32),
 ) -> Result<()> {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    for index in first..first.saturating_add(u64::from(count)) {
+    for index in first..first.saturating_add(u64::from(count.min(RETURNED_MAX))) {
         let has = slot.and_then(|slot| state.storage.with(slot, index));
         let coming = state.far.lent.coming.get(&(ino, index));
         if has == Some(with) {
@@ -154,12 +156,15 @@ fn want(state: &mut State, ino: Ino, index: u64, with: Member) {
 
 /// Everything that others have is to come back.
 pub fn bring_all_back(state: &mut State) {
-    let files: Vec<_> = state.names.inodes().filter_map(|it| Some((it.ino, it.slot?))).collect();
-    for (ino, slot) in files {
-        for (index, with) in state.storage.away(slot) {
-            want(state, ino, index, with);
-        }
-    }
+    let files: Vec<_> = state.names.inodes().map(|it| it.ino).collect();
+    files.into_iter().for_each(|ino| bring_all_of(state, ino));
+}
+
+/// The same of one file.
+pub fn bring_all_of(state: &mut State, ino: Ino) {
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    let away = slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
+    away.into_iter().for_each(|(index, with)| want(state, ino, index, with));
 }
 
 /// A member has a file open no more, and has nothing of it; what one had that was removed is lost,

@@ -40,7 +40,10 @@ pub fn take_questions(
 /// # Errors
 /// As those of [`Answer::read`]: the session is to be cut then; and if the log cannot be written.
 pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
-    let (answer, bytes) = Answer::read(frame)?;
+    let (mut answer, bytes) = Answer::read(frame)?;
+    if state.members.as_ref().is_some_and(|members| members.user_of(from).is_some()) {
+        answer.result = answer.result.map_err(super::users::failed);
+    }
     let gone = match state.far.answered(from, &answer, bytes) {
         None => return Ok(()),
         Some(Heard::Read(ahead)) => {

@@ -4,45 +4,87 @@
 //! Not here: what other members are let do, which look at the bits before they ask.
 
 use terral_format::ids::{Ino, Member, Number};
-use terral_format::wire::far::{Act, Question, What};
+use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
+use terral_format::wire::far::{Act, Done, Question, What};
 use terral_format::wire::person::Person;
 use terral_format::wire::updates::Update;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::far::desk::Payload;
+use crate::far::desk::{Admitted, Payload};
 
 /// `r` and `w` of permission bits.
 const READ: u32 = 4;
 const WRITE: u32 = 2;
+/// Longest text that is taken of one.
+const TEXT_MAX: usize = 4096;
+/// Linux' errors have lower numbers (errno(3)).
+const ERRNO_MAX: i32 = 133;
+/// `ENODEV`.
+const ENODEV: i32 = 19;
 
-/// What is to be said to a member's question without doing anything, if it may not ask that; of
-/// what it says that is open there, only what it may have open is left.
+/// A member's question as far as it may ask that; of what it says that is open there, only what it
+/// may have open is left.
 ///
 /// # Errors
 /// [`ErrorKind::Malformed`] for what is no question.
-pub fn admit(state: &State, from: Member, frame: Payload) -> Result<(Payload, Option<Error>)> {
+pub fn admit(state: &State, from: Member, frame: Payload) -> Result<Admitted> {
     let members = state.members.as_ref();
     let Some(user) = members.and_then(|members| members.user_of(from)) else {
-        return Ok((frame, None));
+        return Ok(Admitted::whole(frame));
     };
     let (question, _) = Question::read(&frame)?;
     let is_own = |file: Number| members.is_some_and(|members| members.is_born_here(file));
+    let of_user = |frame| Admitted { is_users: true, ..Admitted::whole(frame) };
     match &question.what {
         What::Begin(Some(open)) => {
-            let may = |file: &Number| is_own(*file) && may(state, user, *file, &Act::Open).is_ok();
+            let may = |file: &Number| {
+                let opened = is_own(*file) && may(state, user, *file, &Act::Open).is_ok();
+                opened && !is_left(state, user, *file)
+            };
             let open = open.iter().copied().filter(may).collect();
             let question = Question { what: What::Begin(Some(open)), ..question };
             let frame = question.write(Vec::new())?.whole();
-            Ok((Payload::new(frame.into(), 0), None))
+            Ok(of_user(Payload::new(frame.into(), 0)))
         }
-        What::Begin(None) => Ok((frame, None)),
         What::File(file, act) if is_own(*file) => {
-            let refused = may(state, user, *file, act).err();
-            Ok((frame, refused))
+            let said = may(state, user, *file, act).map_or_else(
+                |error| Some(Err(error)),
+                |()| is_his(state, user, *file).and_then(|his| keeps_none(act, his)),
+            );
+            Ok(Admitted { said, if_open: is_left(state, user, *file), ..of_user(frame) })
         }
         // Of its own files it asks what others have of them.
-        What::File(..) => Ok((frame, None)),
+        What::Begin(None) | What::File(..) => Ok(of_user(frame)),
+    }
+}
+
+/// Whether a file has no name, and is somebody else's: who had it open when it had one, where he
+/// could reach it, goes on.
+fn is_left(state: &State, user: &Person, file: Number) -> bool {
+    let ino = Ino(file.counted());
+    is_his(state, user, file) == Some(false) && state.names.names_of(ino).is_empty()
+}
+
+/// Whether a file that was born here is a user's, if it is there.
+fn is_his(state: &State, user: &Person, file: Number) -> Option<bool> {
+    let inode = state.names.inode(Ino(file.counted()))?;
+    Some(inode.attributes().uid == user.user)
+}
+
+/// What is said to who wants a file's memory for himself: only its owner has it. All else that a
+/// user writes to others' files is looked at, and copied, each time; so what is taken from him ends
+/// at once, and he keeps no bytes of others.
+fn keeps_none(act: &Act, his: bool) -> Option<Result<Done>> {
+    match act {
+        _ if his => None,
+        Act::Borrow { .. } | Act::Grow { .. } | Act::Accept { .. } => Some(Ok(Done::Unknown)),
+        Act::Return { .. } | Act::Wrote { .. } => Some(Ok(Done::Done)),
+        Act::Offer { .. } => {
+            let context = "a shared map of another user's file";
+            Some(Err(Error { errno: ENODEV, ..Error::new(ErrorKind::Unsupported, context) }))
+        }
+        _ => None,
     }
 }
 
@@ -80,7 +122,16 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         return Err(denied());
     }
     let ino = Ino(file.counted());
-    let Some(inode) = state.names.inode(ino) else { return Ok(()) };
+    let asks = wanted(act).is_none_or(|(all, any)| all | any != 0);
+    let Some(inode) = state.names.inode(ino) else {
+        let gone = || Error::new(ErrorKind::NotFound, format!("a file of {}", file.born()));
+        return if asks { Err(gone()) } else { Ok(()) };
+    };
+    if let Act::Offer { index, .. } | Act::Accept { index, .. } = act
+        && *index > FILE_BYTES_MAX / CHUNK_BYTES
+    {
+        return Err(Error::new(ErrorKind::TooLarge, "offset"));
+    }
     let is = inode.attributes();
     let Some((all, any)) = wanted(act) else {
         // He has lost a name of it who has all directories that it is known to be in.
@@ -100,4 +151,23 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         true => Ok(()),
         false => Err(denied()),
     }
+}
+
+/// A few words, for somebody's terminal.
+pub fn be_plain(text: &mut String) {
+    text.retain(|letter| !letter.is_control());
+    let end = text.char_indices().nth(TEXT_MAX).map_or(text.len(), |(at, _)| at);
+    text.truncate(end);
+}
+
+/// Why a member's has not done something: nothing that has who asks wait, or try anew.
+pub fn failed(mut error: Error) -> Error {
+    be_plain(&mut error.context);
+    if matches!(error.kind, ErrorKind::NoSpace | ErrorKind::Busy) {
+        error.kind = ErrorKind::Backing;
+    }
+    if !(0..=ERRNO_MAX).contains(&error.errno) {
+        error.errno = 0;
+    }
+    error
 }

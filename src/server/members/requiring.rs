@@ -282,7 +282,11 @@ pub fn hold_first(state: &mut State, thing: Thing, again: bool) -> Result<()> {
 /// Whether a request has a thing here to stay, or waits for it.
 fn is_held(state: &State, thing: Thing) -> bool {
     let Some(members) = &state.members else { return true };
-    let held = |asker| members.stays_for(asker, thing) || members.waits_for(asker, thing);
+    // Who was refused it does not ask again.
+    let held = |asker| {
+        let has_it = members.stays_for(asker, thing) || members.waits_for(asker, thing);
+        has_it || members.was_answered(asker, thing)
+    };
     members.asker().is_none_or(held)
 }
 

@@ -7,11 +7,12 @@ use terral_format::disk::facts::Fact;
 use terral_format::ids::{Ino, Number};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, FileRef, Kind, Target};
+use terral_format::wire::person::Person;
 use terral_format::wire::things;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::far::{asking, committing};
+use crate::far::{asking, committing, lent};
 use crate::naming::xattr_requests;
 use crate::naming::{charging, elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
@@ -25,10 +26,29 @@ pub fn change(
 ) -> Result<()> {
     let ino = lookup::target(state, caller, target)?;
     committing::settle_ino(state, ino)?;
+    stays_his(state, ino, &change)?;
     if elsewhere::change(state, caller, ino, things::Change::Attributes(change))?.is_some() {
         return Ok(());
     }
     change_here(state, caller, ino, change)
+}
+
+/// What a user's server has made is his, whoever gives it away: his process brings it to the
+/// permanent directory.
+fn stays_his(state: &State, ino: Ino, change: &Change) -> Result<()> {
+    let Some(members) = state.members.as_ref().filter(|members| members.has_users()) else {
+        return Ok(());
+    };
+    let home = members.number(ino).map(|number| number.born());
+    let user = home.filter(|home| *home != members.me()).and_then(|home| members.user_of(home));
+    let gives = |user: &Person| {
+        let group = change.gid.is_some_and(|gid| !user.is_in(gid));
+        group || change.uid.is_some_and(|uid| uid != user.user)
+    };
+    match user.is_some_and(gives) {
+        true => Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default())),
+        false => Ok(()),
+    }
 }
 
 /// Changes attributes of what is here.
@@ -38,6 +58,11 @@ pub fn change(
 pub fn change_here(state: &mut State, caller: &Caller, ino: Ino, change: Change) -> Result<()> {
     permitting::permit_attributes(state, caller, ino, &change)?;
     let change = without_set_id(state, ino, change);
+    let has_users = state.members.as_ref().is_some_and(|members| members.has_users());
+    if has_users && change.uid.is_some() {
+        // Only its owner's server has memory of it.
+        lent::bring_all_of(state, ino);
+    }
     state.record(Fact::Changed { ino, change, time_ns: change.made_ns(state.storage.time_ns()) });
     if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
         let header = state.storage.memory().header(slot);

@@ -474,6 +474,9 @@ pub fn is_seen(state: &mut State, ino: Ino, seen: Attributes) {
     }
 }
 
+/// More names than any directory has.
+const NAMES_MAX: usize = 1 << 24;
+
 /// All names of a directory that another member has, in order; `None`: the tables say them.
 ///
 /// # Errors
@@ -482,12 +485,19 @@ pub fn names(state: &mut State, caller: &Caller, directory: Ino) -> Result<Optio
     let mut names = Vec::new();
     let mut after = Vec::new();
     loop {
-        let look = Look::Names(after);
+        let look = Look::Names(after.clone());
         let (children, last) = match self::look(state, caller, directory, look)? {
             Some(Outcome::Names(children, last)) => (children, last),
             Some(_) => return Err(Error::new(ErrorKind::Malformed, "what another member says")),
             None => return Ok(None),
         };
+        let follows = |children: &[Child]| {
+            let first = children.first().is_none_or(|first| names.is_empty() || first.name > after);
+            first && children.is_sorted_by(|one, next| one.name < next.name)
+        };
+        if !follows(&children) || names.len() > NAMES_MAX {
+            return Err(Error::new(ErrorKind::Malformed, "names that another member says"));
+        }
         after = children.last().map(|child| child.name.clone()).unwrap_or_default();
         for child in children {
             let number = Some(child.number);

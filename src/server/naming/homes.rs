@@ -122,6 +122,41 @@ pub fn rename(
     at_home(state, caller, ino, Change::Move(from.into(), to.into(), how))
 }
 
+/// Has a directory moved by the control, if this is a user's server: others rest for it, and the
+/// right to do so is nothing that he could keep. False: it is no directory, or this one moves it.
+///
+/// # Errors
+/// As those of [`rename`].
+pub fn moved_by_control(
+    state: &mut State,
+    caller: &Caller,
+    (from, to): (&[u8], &[u8]),
+    how: RenameHow,
+) -> Result<bool> {
+    let Some(control) = state.members.as_ref().and_then(|members| members.mover()) else {
+        return Ok(false);
+    };
+    if asked(state)?.is_some() {
+        return Ok(true);
+    }
+    let mut directory = false;
+    let swapped = (how == RenameHow::Exchange).then_some(to);
+    for path in std::iter::once(from).chain(swapped) {
+        let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+        let missing = || Error::new(ErrorKind::NotFound, shown(path));
+        let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+        directory |= state.names.inode(ino).is_some_and(|inode| inode.is_directory());
+    }
+    if !directory {
+        return Ok(false);
+    }
+    requiring::let_go(state);
+    let what = Change::Move(from.into(), to.into(), how);
+    let by = By { person: (*caller.person).clone(), what };
+    requiring::need(state, control, &Work::Change(by.body()?))?;
+    asked(state).map(|done| done.is_some())
+}
+
 /// What was looked at before its directory was here may have come to be another's file.
 ///
 /// # Errors

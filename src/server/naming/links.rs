@@ -30,7 +30,9 @@ pub fn rename(
     to: &[u8],
     how: RenameHow,
 ) -> Result<()> {
-    match homes::decide(state) && homes::rename(state, caller, (from, to), how, None)? {
+    let elsewhere = homes::moved_by_control(state, caller, (from, to), how)?
+        || (homes::decide(state) && homes::rename(state, caller, (from, to), how, None)?);
+    match elsewhere {
         true => Ok(()),
         false => rename_here(state, caller, from, to, how),
     }
@@ -76,6 +78,12 @@ pub fn rename_here(
         return Err(Error::new(kind, shown(to)));
     }
     is_known_whose(state, caller, [(parent, Some(ino)), (to_parent, there)])?;
+    let back = there.filter(|_| how == RenameHow::Exchange);
+    is_known_who_may(
+        state,
+        caller,
+        [Some(ino), back].map(|it| it.filter(|_| parent != to_parent)),
+    )?;
     permit_moving(state, caller, ino, parent, to_parent, from)?;
     match there {
         Some(there) if how == RenameHow::Exchange => {
@@ -91,7 +99,6 @@ pub fn rename_here(
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, caller, ino, there, to)?;
     }
-    let back = there.filter(|_| how == RenameHow::Exchange);
     let mut shift = Shift::default();
     charging::renames(state, &mut shift, (ino, from), (there, to), back.is_some());
     state.quotas.permit(&shift)?;
@@ -116,6 +123,17 @@ fn is_known_whose(state: &mut State, caller: &Caller, both: [(Ino, Option<Ino>);
     known
         .into_iter()
         .try_for_each(|(parent, ino)| elsewhere::is_known_whose(state, caller, parent, ino))
+}
+
+/// Directories that get another parent, and are changed by that, are known who may do so.
+fn is_known_who_may(state: &mut State, caller: &Caller, both: [Option<Ino>; 2]) -> Result<()> {
+    let moved = both.into_iter().flatten().filter(|_| !caller.person.is_root());
+    for ino in moved {
+        if is_directory(state, ino) {
+            elsewhere::attributes(state, caller, ino)?;
+        }
+    }
+    Ok(())
 }
 
 /// Something is about to get a name by being moved, and what was there may get its own.

@@ -176,7 +176,7 @@ pub fn drop_copy(state: &mut State, thing: Thing) -> bool {
 
 /// These are the names of a directory from now on, but for those that the permanent store has of a
 /// member that has left: they are looked for there.
-pub(super) fn has_names(
+pub fn has_names(
     state: &mut State,
     parent: Ino,
     mut names: BTreeMap<Vec<u8>, Child>,
@@ -198,7 +198,7 @@ pub(super) fn has_names(
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
         // What a user's server may have said of it is nothing that its home does not know.
-        if has_users && elsewhere::knows_name(state, ino) {
+        if has_users && (elsewhere::knows_name(state, ino) || state.names.is_within(parent, ino)) {
             continue;
         }
         elsewhere::has_name_too(state, (parent, &name), ino)?;

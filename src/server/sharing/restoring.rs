@@ -52,7 +52,9 @@ fn gather(state: &mut State, thing: Thing, of: Option<Member>) -> Result<()> {
     if members.restoring().get(&thing).is_some_and(|known| known.of.is_some() || of.is_none()) {
         return Ok(());
     }
-    let (since, others) = (state.world.now(), members.others());
+    // What a user's server says of it does not count.
+    let others = members.others().into_iter().filter(|other| members.user_of(*other).is_none());
+    let (since, others) = (state.world.now(), others.collect::<Vec<_>>());
     let waits = others.into_iter().map(|other| (other, Vec::new())).collect();
     let restoring = Restoring { of, since, asked: since, waits, known: Vec::new() };
     members.restoring().insert(thing, restoring);

@@ -126,7 +126,12 @@ fn caller<T>(by: &By<T>) -> Result<Caller> {
 }
 
 /// What he sees who asks; `user`: by a server that speaks for him alone.
-fn look(state: &mut State, user: Option<&Person>, thing: Thing, body: &Body) -> Result<Outcome> {
+pub fn look(
+    state: &mut State,
+    user: Option<&Person>,
+    thing: Thing,
+    body: &Body,
+) -> Result<Outcome> {
     let mut by = By::<Look>::of(body)?;
     if let Some(user) = user {
         users::may_look(state, user, thing, &mut by.what)?;
@@ -135,7 +140,9 @@ fn look(state: &mut State, user: Option<&Person>, thing: Thing, body: &Body) -> 
         return xattr_requests::told(state, thing.number(), &by.what);
     }
     if let Look::Server { hasten } = by.what {
-        return everywhere::here(state, hasten).map(|status| Outcome::Server(Box::new(status)));
+        let mut status = everywhere::here(state, hasten)?;
+        user.iter().for_each(|_| users::told(&mut status));
+        return Ok(Outcome::Server(Box::new(status)));
     }
     match &by.what {
         Look::Waits => return Ok(circles::here(state)),
@@ -176,7 +183,8 @@ fn look(state: &mut State, user: Option<&Person>, thing: Thing, body: &Body) -> 
         bytes += child.name.len() + child.text.len() + 32;
         bytes <= NAMES_BYTES
     };
-    let page: Vec<_> = names.into_iter().take_while(fits).collect();
+    let mut page: Vec<_> = names.into_iter().take_while(fits).collect();
+    user.iter().for_each(|user| users::listed(user, &attributes, &mut page));
     let last = page.len() == count;
     Ok(Outcome::Names(page, last))
 }
@@ -227,6 +235,17 @@ fn ends(state: &mut State, by: &By<Change>) -> Option<Result<Outcome>> {
     Some(ended.map(|(sessions, deaf)| Outcome::Ended(sessions, deaf)))
 }
 
+/// Moves a directory for a user, whose server moves none.
+fn moves(
+    state: &mut State,
+    caller: &Caller,
+    thing: Thing,
+    what: &Change,
+) -> Option<Result<Outcome>> {
+    let (0, Change::Move(from, to, how)) = (thing.number().counted(), what) else { return None };
+    Some(links::rename(state, caller, from, to, *how).map(|()| Outcome::Done(None)))
+}
+
 /// Which member wants something, and for whom alone it speaks, if for one.
 type Whose<'a> = (Member, Option<&'a Person>);
 
@@ -245,6 +264,9 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
     }
     if let Some(ended) = ends(state, &by) {
         return ended;
+    }
+    if let Some(moved) = moves(state, &caller, thing, &by.what) {
+        return moved;
     }
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {

@@ -8,20 +8,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
+use terral_format::ids::{Ino, Member, NUMBERS, Number, ROOT, Thing};
 use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::local::names::Inode;
 use terral_format::wire::attributes::{Attributes, Kind};
 use terral_format::wire::body::Body;
-use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::moving::Of;
 use terral_format::wire::peers::{Frame, Message, Work};
 use terral_format::wire::person::Person;
 use terral_format::wire::principal::Principal;
 use terral_format::wire::remembered::{Memory, Remembered};
+use terral_format::wire::roster::Control;
+use terral_format::wire::status::{Drain, MemberStatus};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
+use crate::far::users::{be_plain, failed};
 use crate::members::role::NOBODY;
 use crate::naming::{elsewhere, permitting};
 use crate::sharing::bodies;
@@ -34,6 +38,10 @@ const SEARCH: u32 = 1;
 const CHANGE: u32 = 3;
 /// Where only who owns something takes its name away.
 const STICKY: u32 = 0o1000;
+/// So many bytes of answers and the like may wait for a member to take them.
+const UNTAKEN_MAX: usize = 64 << 20;
+/// Most failures and conflicts that one says of itself.
+const TOLD_MAX: usize = 16;
 /// Longest name, and longest text of a link, bytes.
 const NAME_MAX: usize = 255;
 const TEXT_MAX: usize = 4096;
@@ -50,7 +58,26 @@ pub fn of(state: &State, member: Member) -> Option<Person> {
 pub fn admit(state: &State, mut frame: Frame) -> Result<Frame> {
     let Some(user) = of(state, frame.from) else { return Ok(frame) };
     let from = (frame.from, &user);
+    if state.members.as_ref().is_some_and(|members| members.untaken(frame.from) > UNTAKEN_MAX) {
+        // Who does not take what he is told is told no more: it is heard once he has.
+        (frame.messages, frame.renewed) = (Vec::new(), None);
+    }
     for message in &mut frame.messages {
+        if let Message::Want { operation, thing, .. } = message {
+            if operation.by != frame.from || operation.number >= NUMBERS {
+                let what = "an operation in the name of another member";
+                return Err(Error::new(ErrorKind::Malformed, what));
+            }
+            let own = thing.number().counted() == 0;
+            if matches!(thing, Thing::Chunk(..)) || (own && !is_the_controls(state, *thing)) {
+                return Err(Error::new(ErrorKind::Malformed, "what nobody wants so"));
+            }
+            // Nothing is kept for each thing that he makes up.
+            let nothing = state.members.as_ref().and_then(|it| Number::new(it.me(), NUMBERS - 1));
+            if let Some(nothing) = nothing.filter(|_| is_unheard_of(state, *thing)) {
+                *thing = Thing::File(nothing);
+            }
+        }
         match message {
             Message::Want { work: Work::Look(body) | Work::Find(body), .. }
             | Message::Ask { look: body, .. } => *body = asks::<Look>(body, &user)?,
@@ -75,6 +102,17 @@ pub fn admit(state: &State, mut frame: Frame) -> Result<Frame> {
         }
     }
     Ok(frame)
+}
+
+/// Whether it stands for this server itself, or for the right to move directories.
+fn is_the_controls(state: &State, thing: Thing) -> bool {
+    let members = state.members.as_ref();
+    members.is_some_and(|members| matches!(thing, Thing::File(_)) || members.moves() == Some(thing))
+}
+
+/// Whether no such thing is known here, and it stands for nothing else.
+fn is_unheard_of(state: &State, thing: Thing) -> bool {
+    thing.number().counted() != 0 && bodies::inode_of(state, thing).is_err()
 }
 
 /// Something that is to be done, by this user and nobody else.
@@ -178,9 +216,46 @@ fn answers(
             Outcome::Names(names, last)
         }
         Outcome::Done(number) => Outcome::Done(number.filter(|it| it.born() == from.0)),
+        Outcome::Safety(mut safety) => {
+            looks(&mut safety.attributes);
+            safety.failure.iter_mut().for_each(be_plain);
+            Outcome::Safety(safety)
+        }
+        Outcome::Waits(mut waits) => {
+            // Of others it says nothing.
+            waits.retain(|wait| wait.waiter.by == from.0);
+            Outcome::Waits(waits)
+        }
+        Outcome::Failed(error) => Outcome::Failed(failed(error)),
+        Outcome::Server(mut status) => {
+            be_plain(&mut status.host);
+            says_plainly(&mut status.drain);
+            Outcome::Server(status)
+        }
         outcome => outcome,
     };
     outcome.body()
+}
+
+/// What a member says of its drain, likewise.
+fn says_plainly(drain: &mut Drain) {
+    for said in [&mut drain.failures, &mut drain.conflicts] {
+        said.truncate(TOLD_MAX);
+        said.iter_mut().for_each(be_plain);
+    }
+}
+
+/// What this server says of itself to a user's: no paths of others.
+pub fn told(status: &mut MemberStatus) {
+    status.drain.failures.clear();
+    status.drain.conflicts.clear();
+}
+
+/// Names of a directory that he may list, and not search: not what links say.
+pub fn listed(user: &Person, directory: &Attributes, names: &mut [Child]) {
+    if !user.may(directory, SEARCH) {
+        names.iter_mut().for_each(|child| child.text.clear());
+    }
 }
 
 /// It is his, and no longer than anything is.
@@ -226,6 +301,8 @@ impl<'s> Place<'s> {
     fn of(state: &'s State, from: (Member, &'s Person), thing: Thing) -> Self {
         let inode = bodies::inode_of(state, thing).ok();
         let is = inode.and_then(|inode| state.attributes(inode.ino));
+        // What it has made is his, be it that nobody here has looked at that yet.
+        let is = is.filter(|_| thing.number().born() != from.0);
         let names = inode.map(|inode| bodies::children(state, &inode)).unwrap_or_default();
         let names = names.into_iter().map(|child| (child.name.clone(), child)).collect();
         let is_decided = state.members.as_ref().is_some_and(|members| members.decides(thing));
@@ -318,6 +395,14 @@ impl<'s> Place<'s> {
 /// # Errors
 /// If that must wait for who has a directory.
 fn reaches(state: &mut State, user: &Person, ino: Ino) -> Result<bool> {
+    let is_left = |inode: &Inode| {
+        let is_his = inode.attributes().uid == user.user;
+        !is_his && !inode.is_directory() && state.names.names_of(ino).is_empty()
+    };
+    // Who has it open says so of its bytes.
+    if state.names.inode(ino).is_some_and(|inode| is_left(&inode)) {
+        return Ok(false);
+    }
     let root = Caller { session: NOBODY, person: Person::default().into() };
     for (parent, _) in state.names.names_of(ino) {
         let mut at = Some(parent);
@@ -399,6 +484,9 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         }
         Change::LetGo => {
             let ino = inode(state)?.ino;
+            if !reaches(state, user, ino)? {
+                return Err(denied());
+            }
             let names = state.names.names_of(ino);
             return names.into_iter().try_for_each(|(parent, name)| {
                 permitting::permit_removal(state, &caller, parent, ino, &name)
@@ -406,6 +494,9 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         }
         Change::LetGoOf(directory, name) | Change::Swap(directory, name) => {
             let ino = inode(state)?.ino;
+            if !reaches(state, user, ino)? {
+                return Err(denied());
+            }
             let place = state.members.as_ref().and_then(|members| members.place(*directory));
             let parent = place.ok_or_else(denied)?;
             let is_it = |(at, is): &(Ino, Vec<u8>)| *at == parent && is == name;
@@ -414,9 +505,22 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
             }
             return permitting::permit_removal(state, &caller, parent, ino, name);
         }
+        // As a client's request would be.
+        Change::Make(_, made) => {
+            let long = made.text.is_empty() || made.text.len() >= TEXT_MAX;
+            let sound = match made.kind {
+                Kind::Symlink => !long,
+                Kind::Directory => made.text.is_empty(),
+                Kind::Fifo | Kind::Socket => made.text.len() <= TEXT_MAX,
+                Kind::File => false,
+            };
+            if !sound {
+                return Err(Error::new(ErrorKind::Malformed, "what no program makes"));
+            }
+        }
+        Change::Move(..) if thing.number().counted() == 0 => return Ok(()),
         // By name, or by their owner: looked at as it is done.
-        Change::Make(..)
-        | Change::Remove(_)
+        Change::Remove(_)
         | Change::Attributes(_)
         | Change::Unname(_)
         | Change::Move(..)
@@ -430,22 +534,34 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
     }
 }
 
-/// What such a member says of a directory that gets another path: of his own ones, below which
-/// nobody rests.
+/// What such a member says of a directory that gets another path: it moves none, as the control
+/// does that for it. Of what others move it says that it rests.
 pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
-    let Some(user) = of(state, from) else { return Some(said) };
-    let own = |moving: &Moving| {
-        let moved = moving.way.last().map(|(number, _)| *number);
-        let place = |number| state.members.as_ref().and_then(|members| members.place(number));
-        let inode = moved.and_then(place).and_then(|ino| state.names.inode(ino));
-        let is_his = inode.is_none_or(|inode| inode.attributes().uid == user.user);
-        let born = moved.is_some_and(|number| number.born() == from);
-        is_his && born && !moving.brings && moving.is_sound()
-    };
-    match &said {
-        Of::Moves(Some(moving)) if !own(moving) => None,
-        Of::Exchanges(..) => None,
-        _ => Some(said),
+    match said {
+        Of::Moves(_) | Of::Exchanges(..) if of(state, from).is_some() => None,
+        said => Some(said),
+    }
+}
+
+/// What such a member says to the control.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`] if it says that it is elsewhere than on this machine: others would go
+/// there.
+pub fn says(state: &State, from: Member, said: Control) -> Result<Control> {
+    if of(state, from).is_none() {
+        return Ok(said);
+    }
+    match said {
+        Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback()) => {
+            Err(Error::new(ErrorKind::Malformed, "a user's server on another machine"))
+        }
+        Control::Hands(mut directories) => {
+            // Of what nobody has heard of nothing is needed.
+            directories.retain(|number| !is_unheard_of(state, Thing::Directory(*number)));
+            Ok(Control::Hands(directories))
+        }
+        said => Ok(said),
     }
 }
 

@@ -33,7 +33,7 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, containers, departing, moving, restoring, revoking};
+use crate::sharing::{carrying, containers, departing, moving, restoring, revoking, users};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
@@ -78,6 +78,8 @@ pub struct Links<'s> {
     servers: BTreeMap<Member, ServerId>,
     /// Who is none any more: nothing of it is heard.
     removed: BTreeSet<Member>,
+    /// Who speaks for one user alone.
+    users: BTreeSet<Member>,
     ticked: Moment,
     /// When the control was asked last what time it has.
     asked: Moment,
@@ -144,6 +146,7 @@ impl<'s> Links<'s> {
             telling: Telling::default(),
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
+            users: BTreeSet::new(),
             ticked,
             asked: ticked,
             is_told: false,
@@ -241,6 +244,8 @@ impl<'s> Links<'s> {
         let seats = roster.seats.clone();
         let keys: BTreeMap<_, _> =
             roster.certificates.iter().map(|of| (of.member, of.key)).collect();
+        let users = roster.certificates.iter().filter(|of| of.user.is_some());
+        self.users = users.map(|of| of.member).collect();
         drop(state);
         for Seat { member, standing, addresses } in seats {
             let Some(key) = keys.get(&member).copied() else { continue };
@@ -435,6 +440,10 @@ impl<'s> Links<'s> {
         let question = far::users::admit(&state, from, question)?;
         drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
+        if question.is_users && relaying.begins(from) {
+            let lane = relaying.clone();
+            begin_thread(move || lane.run_for(from))?;
+        }
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
             let mut state = self.shared.lock_for_links();
@@ -468,7 +477,7 @@ impl<'s> Links<'s> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
-        match said {
+        match users::says(&state, with, said)? {
             Control::Roster(roster, certificates, policies, revoked, all, quotas)
                 if members.control() == with =>
             {
@@ -568,8 +577,12 @@ fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> 
     for number in 0..=THREADS {
         let relaying = relaying.clone();
         let run = move || if number < THREADS { relaying.run() } else { relaying.run_urgent() };
-        let thread = Builder::new().name("relay".into()).spawn(run);
-        thread.map_err(|error| Error::system(&error, "a thread that relays"))?;
+        begin_thread(run)?;
     }
     Ok(relaying)
+}
+
+fn begin_thread(run: impl FnOnce() + Send + 'static) -> Result<()> {
+    let thread = Builder::new().name("relay".into()).spawn(run);
+    thread.map(drop).map_err(|error| Error::system(&error, "a thread that relays"))
 }

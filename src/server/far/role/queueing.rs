@@ -11,7 +11,7 @@ use terral_format::wire::far::{Act, Answer, BYTES_MAX, Done, Id, Written};
 
 use super::{Behind, Far, FileSlot, Heard as Said};
 use crate::core::world::Tick;
-use crate::far::desk::{Desk, Heard, Job, Payload};
+use crate::far::desk::{Admitted, Desk, Heard, Job, Payload};
 use crate::far::linking::{QUEUED_BYTES, window_of};
 
 const WRITES: u64 = 10_000;
@@ -86,7 +86,8 @@ impl Many {
 
     fn comes(&mut self, at: usize, frame: Written) {
         let payload = Payload::new(frame.whole().into_boxed_slice(), 0);
-        let heard = self.desk.hear((member(HOME), member(at + 1)), (payload, None), Tick(0));
+        let heard =
+            self.desk.hear((member(HOME), member(at + 1)), Admitted::whole(payload), Tick(0));
         match heard.expect("what was said") {
             Heard::Job(job) => {
                 self.came += u64::from(!job.bytes.is_empty());

@@ -56,6 +56,10 @@ impl Local for Here<'_> {
         self.users.get(&to).is_none_or(|user| self.may_have((to, user), thing, how))
     }
 
+    fn is_heard_of_removed(&self, member: Member) -> bool {
+        !self.users.contains_key(&member)
+    }
+
     /// A directory goes to who decides it once the permanent store has what it is owed of names:
     /// who only looks does not wait for that.
     fn is_settled(&self, thing: Thing) -> bool {

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::{Member, Thing};
+use terral_format::ids::{Member, Number, Thing};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Certificate;
 use terral_partition::effect::Giving;
 
-use super::Members;
 use super::here::Here;
+use super::{Members, Part};
 
 /// `r` and `x` of a directory: its names, and what they stand for.
 const LIST_AND_SEARCH: u32 = 5;
@@ -27,6 +27,20 @@ impl Members {
     /// For whom alone a member speaks; `None`: it is trusted with all.
     pub fn user_of(&self, member: Member) -> Option<&Person> {
         self.users.get(&member)
+    }
+
+    /// About how many bytes a member was told that it has not taken yet.
+    pub fn untaken(&self, member: Member) -> usize {
+        match &self.part {
+            Part::Runs(machine) => machine.untaken(member),
+            Part::Replayed(_) => 0,
+        }
+    }
+
+    /// Whether this server is a user's, who moves no directories: the control, which does.
+    pub fn mover(&self) -> Option<Thing> {
+        self.user_of(self.me())?;
+        Number::new(self.control(), 0).map(Thing::File)
     }
 
     /// Whether any member does.

@@ -102,6 +102,13 @@ impl Members {
         self.wishes.values().any(|wished| is_it(wished) && changes(wished))
     }
 
+    /// Whether a request has heard what came of its wish for a thing.
+    pub(in crate::members) fn was_answered(&self, asker: Asker, thing: Thing) -> bool {
+        let is_it = |wished: &Wished| (wished.asker, wished.thing) == (asker, thing);
+        let is_over = |wished: &Wished| matches!(wished.stage, Stage::Over(_));
+        self.wishes.values().any(|wished| is_it(wished) && is_over(wished))
+    }
+
     /// Whether the last of what is to be done is that this request goes on, with what is in the
     /// tables; then it does. Nobody is woken: it would be itself, and for ever if it lets that go
     /// again, as it waits for something else.

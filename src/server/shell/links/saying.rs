@@ -19,6 +19,8 @@ use crate::sharing::containers;
 const LONG: usize = 64 << 10;
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
+/// So many bytes may wait for a user's server to read them, and so many frames.
+const UNREAD_MAX: (usize, usize) = (256 << 20, 65_536);
 /// What is longer goes in parts, so that others have their turn between them.
 const PART_BYTES: usize = 512 << 10;
 
@@ -183,6 +185,21 @@ impl Links<'_> {
         self.traffic.frame(frame.head.len() + frame.bytes.len());
         self.waiting.entry(to).or_default().push_back(frame);
         self.send_waiting(to);
+        if self.users.contains(&to) && self.is_not_read(to) {
+            // What it still wants it asks for in the next session.
+            self.waiting.remove(&to);
+            self.sessions.get(&to).into_iter().for_each(|session| self.tcp.cut(*session));
+        }
+    }
+
+    /// Whether more waits for a member than one that reads ever has waiting.
+    fn is_not_read(&self, member: Member) -> bool {
+        let Some(waiting) = self.waiting.get(&member) else { return false };
+        let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
+        // It is counted now and then.
+        let counts = waiting.len().is_multiple_of(64);
+        let many = || waiting.iter().map(bytes).sum::<usize>() > UNREAD_MAX.0;
+        waiting.len() > UNREAD_MAX.1 || (counts && many())
     }
 
     pub(super) fn send_waiting(&mut self, to: Member) {

@@ -52,6 +52,7 @@ mod forming;
 mod further;
 mod garbage;
 mod holding;
+mod hostile_user;
 mod idle;
 mod large;
 mod lending;
@@ -539,6 +540,30 @@ fn in_anothers_sticky_directory_one_removes_ones_own_though_nobody_has_looked_at
     peers.create(2, b"all/far").expect("made");
     let how = RenameHow::Replace;
     peers.ask(1, Request::Rename { from: b"all/far", to: b"all/moved", how }).expect("his own");
+}
+
+#[test]
+fn one_moves_ones_own_directory_of_another_machine_though_nobody_has_looked_at_it() {
+    let mut peers = Peers::new(6, 2);
+    peers.make_directory(0, b"all").expect("made");
+    let (mode, target) = (Some(0o777), Target::Path(b"all"));
+    let change = Change { mode, ..Change::default() };
+    peers.ask(0, Request::Change { target, change }).expect("root may");
+    for (at, owner) in [(0, 1000), (1, 1000)] {
+        let client = peers.clients[at];
+        peers.sims[at].become_user(client, owner);
+    }
+    for path in [&b"all/d"[..], b"all/e", b"all/e/in"] {
+        peers.make_directory(1, path).expect("made");
+    }
+    let how = RenameHow::Replace;
+    peers.ask(0, Request::Rename { from: b"all/d", to: b"all/e/d", how }).expect("his own");
+    peers.ask(0, Request::Rename { from: b"all/e/in", to: b"all/in", how }).expect("his own");
+    // Who does not own it may not: it is changed by that.
+    let client = peers.clients[0];
+    peers.sims[0].become_user(client, 1001);
+    let refused = Request::Rename { from: b"all/e/d", to: b"all/d", how };
+    assert_eq!(peers.ask(0, refused).map_err(|error| error.kind), Err(ErrorKind::Denied));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use terral_transport::requests::Taken;
 use super::{Handled, Peers, handling};
 use crate::core::left_out::{Step, does};
 use crate::core::world::World;
-use crate::far::desk::{Desk, Heard, Job, Payload};
+use crate::far::desk::{Admitted, Desk, Heard, Job, Payload};
 use crate::far::role::Outcome;
 use crate::far::{holders, users};
 use crate::sim::Sim;
@@ -188,7 +188,7 @@ impl Peers {
         let question = self.sims[at]
             .with(|server| users::admit(&server.lock(), from, question.clone()))
             .map(|admitted| admitted.expect("what was sent"))
-            .unwrap_or((question, None));
+            .unwrap_or_else(|| Admitted::whole(question));
         match self.homes[at].desk.hear((me, from), question, now).expect("what was sent") {
             Heard::Job(job) => self.homes[at].jobs.push_back(job),
             Heard::Answer(answer) => self.send(at, from, answer.whole()),

@@ -15,15 +15,15 @@ use super::{Peers, member};
 use crate::sim::client::{CREATE, READ};
 
 const ALICE: u32 = 1001;
-const BOB: u32 = 1002;
+pub(super) const BOB: u32 = 1002;
 const WRITE: OpenHow = OpenHow { create: false, ..CREATE };
 
-fn person(user: u32) -> Person {
+pub(super) fn person(user: u32) -> Person {
     Person { user, group: user, groups: Vec::new() }
 }
 
 /// Root's server, alice's and bob's, with a directory of each of them, and one for all.
-fn house(seed: u64) -> Peers {
+pub(super) fn house(seed: u64) -> Peers {
     house_of(Peers::new(seed, 3))
 }
 
@@ -71,12 +71,12 @@ fn rename<'p>(from: &'p [u8], to: &'p [u8]) -> Request<'p> {
     Request::Rename { from, to, how: RenameHow::Replace }
 }
 
-fn set_mode(path: &[u8], mode: u32) -> Request<'_> {
+pub(super) fn set_mode(path: &[u8], mode: u32) -> Request<'_> {
     let change = Change { mode: Some(mode), ..NONE };
     Request::Change { target: Target::Path(path), change }
 }
 
-fn put(peers: &mut Peers, at: usize, path: &[u8], bytes: &[u8]) {
+pub(super) fn put(peers: &mut Peers, at: usize, path: &[u8], bytes: &[u8]) {
     let open = peers.open(at, path, CREATE).expect("his");
     peers.write(open, Some(0), bytes).expect("written");
     peers.close(open).expect("closed");
@@ -149,6 +149,58 @@ fn who_may_write_to_anothers_file_does_and_nobody_else() {
     assert!(is_denied(peers.write(open, Some(0), b"again")));
     assert_eq!(got(&mut peers, 1, b"all/a"), Ok(b"bobby".to_vec()));
     peers.close(open).expect("closed");
+}
+
+#[test]
+fn a_directory_of_his_is_moved_and_all_others_find_it() {
+    for with_dir in [false, true] {
+        let peers = if with_dir { Peers::with_dir(5, 3) } else { Peers::new(5, 3) };
+        let mut peers = house_of(peers);
+        // Where nobody else may look.
+        peers.make_directory(1, b"alice/c").expect("her own");
+        put(&mut peers, 1, b"alice/c/f", b"hidden");
+        peers.make_directory(1, b"alice/b").expect("her own");
+        peers.ask(1, rename(b"alice/c", b"alice/b/c")).expect("her own");
+        assert_eq!(got(&mut peers, 0, b"alice/b/c/f"), Ok(b"hidden".to_vec()));
+        peers.ask(1, set_mode(b"alice", 0o755)).expect("her own");
+        peers.make_directory(1, b"alice/d").expect("her own");
+        put(&mut peers, 1, b"alice/d/f", b"moved");
+        assert_eq!(got(&mut peers, 2, b"alice/d/f"), Ok(b"moved".to_vec()));
+        // To another name, and to another directory.
+        peers.ask(1, rename(b"alice/d", b"alice/e")).expect("her own");
+        peers.make_directory(1, b"alice/in").expect("her own");
+        peers.ask(1, rename(b"alice/e", b"alice/in/e")).expect("her own");
+        for at in 0..3 {
+            assert_eq!(got(&mut peers, at, b"alice/in/e/f"), Ok(b"moved".to_vec()), "{at}");
+            for gone in [&b"alice/d"[..], b"alice/e"] {
+                assert!(peers.stat(at, gone).is_err(), "{at}: {gone:?}");
+            }
+        }
+        // To what is for all, and from there; others may not.
+        peers.ask(1, rename(b"alice/in", b"all/in")).expect("she may");
+        assert!(is_denied(peers.ask(2, rename(b"all/in", b"bob/in"))), "it is hers");
+        assert!(is_denied(peers.ask(2, rename(b"all/in", b"all/out"))), "it is hers");
+        assert!(is_denied(peers.ask(2, rename(b"bob", b"bobby"))), "its name is root's to give");
+        assert_eq!(got(&mut peers, 2, b"all/in/e/f"), Ok(b"moved".to_vec()));
+        peers.ask(1, rename(b"all/in", b"alice/out")).expect("hers");
+        let error = peers.ask(1, rename(b"alice/out", b"alice/out/in")).expect_err("below itself");
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        put(&mut peers, 1, b"alice/out/e/g", b"more");
+        assert_eq!(got(&mut peers, 0, b"alice/out/e/g"), Ok(b"more".to_vec()));
+    }
+}
+
+#[test]
+fn what_root_gives_away_of_a_file_that_his_server_has_is_refused() {
+    let mut peers = house(6);
+    put(&mut peers, 1, b"alice/f", b"hers");
+    let give = |uid| Request::Change {
+        target: Target::Path(b"alice/f"),
+        change: Change { uid: Some(uid), ..NONE },
+    };
+    assert!(is_denied(peers.ask(0, give(BOB))));
+    peers.ask(0, give(ALICE)).expect("it is hers");
+    assert_eq!(peers.stat(0, b"alice/f").map(|is| is.uid), Ok(ALICE));
 }
 
 /// Bob's server takes him for root.

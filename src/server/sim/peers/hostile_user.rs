@@ -1,0 +1,289 @@
+//! What a user may have his server say that no server says: each is refused, or comes to nothing,
+//! and takes no more memory than it may.
+
+use std::net::SocketAddr;
+
+use terral_format::ids::{Member, NUMBERS, Number, Operation, ServerId, Thing};
+use terral_format::moment::Moment;
+use terral_format::wire::attributes::Kind;
+use terral_format::wire::far::{Act, Id, Question, What};
+use terral_format::wire::message::{Change, OpenHow, Request, Target};
+use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::peers::{Frame, Message, Work};
+use terral_format::wire::person::Person;
+use terral_format::wire::roster::Control;
+use terral_format::wire::things::{By, Change as Changed, Child, Look, Made, Outcome};
+use terral_format::{ErrorKind, Result};
+
+use super::users::{BOB, house, person, put, set_mode};
+use super::{Peers, member};
+use crate::core::state::State;
+use crate::core::world::Tick;
+use crate::far;
+use crate::far::desk::{Desk, Heard, Payload};
+use crate::naming::elsewhere;
+use crate::sharing::{bodies, serving, users};
+use crate::sim::client::{CREATE, READ};
+
+/// Something that root's server does with what bob's has said.
+fn roots<T>(peers: &mut Peers, what: impl FnOnce(&mut State) -> T) -> T {
+    peers.sims[0].with(|server| what(&mut server.lock())).expect("it lives")
+}
+
+fn frame(messages: Vec<Message>) -> Frame {
+    let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));
+    let (sent, renewed, renew) = (Moment(0), None, false);
+    let (from, server) = (member(2), ServerId(1));
+    Frame { from, server, epoch, taken, before, messages, sent, renewed, renew }
+}
+
+fn want(number: u64, by: Member, thing: Thing) -> Message {
+    let person = Person::default();
+    let look = By { person, what: Look::Attributes }.body().expect("fits");
+    Message::Want { operation: Operation { by, number }, thing, work: Work::Look(look) }
+}
+
+fn admitted(peers: &mut Peers, message: Message) -> Result<Message> {
+    let mut frame = roots(peers, |state| users::admit(state, frame(vec![message])))?;
+    Ok(frame.messages.remove(0))
+}
+
+/// A question, and three bytes to be written.
+fn question(by: Member, file: Number, act: Act) -> Payload {
+    let (pid, started_ticks, session) = (1, 1, Id::NOBODY);
+    let id = Id { by, session, pid, started_ticks, index: 0, sequence: 1, step: 0 };
+    let question = Question { id, life: 1, number: 1, past: 0, what: What::File(file, act) };
+    let bytes = if act.has_bytes() { b"new".to_vec() } else { Vec::new() };
+    Payload::new(question.write(bytes).expect("fits").whole().into(), 0)
+}
+
+#[test]
+fn two_directories_are_not_each_in_the_other_whatever_their_owner_says() {
+    let mut peers = house(11);
+    let [x, y] = [7, 8].map(|counted| Number::new(member(2), counted).expect("few"));
+    let said = |of: Number, is: Number| {
+        let child = Child { name: b"in".to_vec(), number: is, kind: Kind::Directory, text: vec![] };
+        (Thing::Directory(of), [(child.name.clone(), child)].into())
+    };
+    roots(&mut peers, |state| {
+        for (thing, names) in [said(x, y), said(y, x), said(x, x), said(y, y)] {
+            let (name, number, text) = (Vec::new(), thing.number(), Vec::new());
+            let child = Child { name, number, kind: Kind::Directory, text };
+            let parent = elsewhere::place(state, &child).expect("there is room");
+            bodies::has_names(state, parent, names).expect("there is room");
+            // All that leads to the root, or to nothing, ends.
+            let mut at = Some(parent);
+            let steps = std::iter::from_fn(|| {
+                at = at.and_then(|ino| state.names.above(ino));
+                at
+            });
+            assert!(steps.take(100).count() < 100, "a circle");
+        }
+    });
+}
+
+#[test]
+fn he_asks_in_nobody_elses_name_and_for_nothing_that_he_makes_up() {
+    let mut peers = house(12);
+    put(&mut peers, 2, b"all/b", b"his");
+    let known = Thing::Directory(peers.stat(0, b"all").expect("there").number);
+    for (number, by) in [(NUMBERS, member(2)), (u64::MAX, member(2)), (1, member(1))] {
+        let error = admitted(&mut peers, want(number, by, known)).expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::Malformed);
+    }
+    let is = |message: Message| match message {
+        Message::Want { thing, .. } => thing,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(admitted(&mut peers, want(1, member(2), known)).map(is), Ok(known));
+    // However many there are, it is always the same one that is not there.
+    let made_up =
+        (0..100).map(|it| Thing::File(Number::new(member(0), 1 << 40 | it).expect("one")));
+    let all: std::collections::BTreeSet<_> = made_up
+        .map(|thing| admitted(&mut peers, want(1, member(2), thing)).map(is).expect("heard"))
+        .collect();
+    assert_eq!(all.len(), 1, "{all:?}");
+}
+
+#[test]
+fn he_moves_no_directory_and_is_on_this_machine() {
+    let mut peers = house(13);
+    let way = vec![(Number::new(member(0), 9).expect("few"), b"alice".to_vec())];
+    let (id, from, to) = (1, b"alice".to_vec(), b"bob/alice".to_vec());
+    let (brings, done, back) = (true, false, None);
+    let moving = Moving { id, from, to, way, brings, done, back };
+    roots(&mut peers, |state| {
+        for from in [member(2), member(1)] {
+            assert_eq!(users::moves(state, from, Of::Moves(Some(moving.clone()))), None);
+        }
+        assert_eq!(users::moves(state, member(2), Of::Rests(1)), Some(Of::Rests(1)));
+        let at = |at: &str| Control::Here(vec![at.parse::<SocketAddr>().expect("one")]);
+        assert!(users::says(state, member(2), at("127.0.0.1:7000")).is_ok());
+        assert!(users::says(state, member(2), at("192.0.2.1:80")).is_err());
+        let numbers =
+            (1 << 40..(1 << 40) + 1000).map(|it| Number::new(member(2), it).expect("one"));
+        match users::says(state, member(2), Control::Hands(numbers.collect())) {
+            Ok(Control::Hands(left)) => assert!(left.is_empty()),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+#[test]
+fn he_makes_nothing_that_no_program_makes() {
+    let mut peers = house(14);
+    let all = Thing::Directory(peers.stat(0, b"all").expect("there").number);
+    let mut makes = |kind, text: Vec<u8>| {
+        let what = Changed::Make(b"n".to_vec(), Made { kind, mode: 0o644, text });
+        let body = By { person: person(BOB), what }.body().expect("fits");
+        roots(&mut peers, |state| users::change_of(state, Some(&person(BOB)), all, &body).map(drop))
+    };
+    assert!(makes(Kind::Symlink, b"there".to_vec()).is_ok());
+    assert!(makes(Kind::Directory, Vec::new()).is_ok());
+    for (kind, text) in [
+        (Kind::File, Vec::new()),
+        (Kind::Symlink, Vec::new()),
+        (Kind::Symlink, vec![b'a'; 1 << 19]),
+        (Kind::Directory, b"text".to_vec()),
+        (Kind::Fifo, vec![b'a'; 1 << 19]),
+    ] {
+        assert!(makes(kind, text).is_err(), "{kind:?}");
+    }
+}
+
+#[test]
+fn what_he_writes_takes_set_id_bits_off_though_he_says_that_he_is_root() {
+    let mut peers = house(15);
+    put(&mut peers, 0, b"all/tool", b"root's");
+    peers.ask(0, set_mode(b"all/tool", 0o4777)).expect("root may");
+    let file = peers.stat(0, b"all/tool").expect("there").number;
+    let token = 0;
+    for (act, stripping) in [
+        (
+            Act::Write { at: Some(0), strips: false, token },
+            Act::Write { at: Some(0), strips: true, token },
+        ),
+        (
+            Act::Truncate { size: 0, strips: false, token },
+            Act::Truncate { size: 0, strips: true, token },
+        ),
+        (Act::Merge { strips: false }, Act::Merge { strips: true }),
+    ] {
+        for (at, is) in [(2, stripping), (1, stripping), (0, act)] {
+            let frame = question(member(at), file, act);
+            let admitted = roots(&mut peers, |state| far::users::admit(state, member(at), frame));
+            let admitted = admitted.expect("a question");
+            assert!(admitted.said.is_none() && admitted.is_users == (at > 0));
+            let mut desk = Desk::new(1);
+            // Of one that is trusted it is as he says.
+            let heard = desk.hear((member(0), member(at)), admitted, Tick(0)).expect("a question");
+            assert!(matches!(heard, Heard::Job(job) if job.act == is), "{at}: {act:?}");
+        }
+    }
+}
+
+#[test]
+fn of_others_files_he_has_no_memory_for_himself() {
+    let mut peers = house(20);
+    put(&mut peers, 0, b"all/roots", b"root's");
+    put(&mut peers, 0, b"bob/his", b"bob's");
+    peers.ask(0, set_mode(b"all/roots", 0o666)).expect("root may");
+    let change = Change { uid: Some(BOB), ..Change::default() };
+    peers.ask(0, Request::Change { target: Target::Path(b"bob/his"), change }).expect("root may");
+    let (by, first, count, index, strips) = (member(2), 0, 1, 0, true);
+    for act in [
+        Act::Borrow { by, first, count, strips },
+        Act::Offer { by, index, strips },
+        Act::Accept { by, index, stamp: 1 },
+        Act::Grow { by, to: 1 << 20 },
+        Act::Return { by, first, count },
+        Act::Wrote { at_ns: 1 },
+    ] {
+        for (path, is_done) in [(&b"all/roots"[..], false), (b"bob/his", true)] {
+            let file = peers.stat(0, path).expect("there").number;
+            let frame = question(by, file, act);
+            let admitted = roots(&mut peers, |state| far::users::admit(state, by, frame));
+            assert_eq!(admitted.expect("a question").said.is_none(), is_done, "{act:?}");
+        }
+    }
+    // What he writes there counts as long as he may, and no longer.
+    let how = OpenHow { create: false, ..CREATE };
+    let open = peers.open(2, b"all/roots", how).expect("he may");
+    peers.write(open, Some(0), b"bob was").expect("he may");
+    peers.ask(0, set_mode(b"all/roots", 0o644)).expect("root may");
+    assert!(peers.write(open, Some(0), b"bob is!").is_err());
+    let read = peers.open(0, b"all/roots", READ).expect("root may");
+    assert_eq!(peers.read(read, 0, 64), Ok(b"bob was".to_vec()));
+    peers.close(read).expect("closed");
+    peers.close(open).expect("closed");
+}
+
+#[test]
+fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
+    let mut peers = house(16);
+    peers.ask(0, set_mode(b"alice", 0o700)).expect("root may");
+    put(&mut peers, 0, b"alice/hidden", b"secret");
+    put(&mut peers, 0, b"all/seen", b"for all");
+    for path in [&b"alice/hidden"[..], b"all/seen"] {
+        peers.ask(0, set_mode(path, 0o644)).expect("root may");
+    }
+    let read = |peers: &mut Peers, file: Number| {
+        let payload = question(member(2), file, Act::Read { at: 0, bytes: 16, kept: false });
+        let admitted = roots(peers, |state| far::users::admit(state, member(2), payload));
+        let admitted = admitted.expect("a question");
+        (admitted.said.is_some(), admitted.if_open)
+    };
+    let number = |peers: &mut Peers, path: &[u8]| peers.stat(0, path).expect("there").number;
+    let hidden = number(&mut peers, b"alice/hidden");
+    let seen = number(&mut peers, b"all/seen");
+    assert_eq!([read(&mut peers, hidden), read(&mut peers, seen)], [(true, false), (false, false)]);
+    let kept: Vec<_> = [&b"alice/hidden"[..], b"all/seen"]
+        .map(|path| peers.open(0, path, READ).expect("root may"))
+        .into();
+    for path in [&b"alice/hidden"[..], b"all/seen"] {
+        peers.ask(0, Request::Unlink(path)).expect("root may");
+    }
+    for file in [hidden, seen] {
+        assert!(read(&mut peers, file).1, "only if it was open");
+    }
+    kept.into_iter().for_each(|open| peers.close(open).expect("closed"));
+}
+
+#[test]
+fn of_others_he_is_told_no_paths_and_of_links_nothing_that_he_may_not_read() {
+    let mut peers = house(17);
+    peers.make_directory(0, b"shut").expect("made");
+    peers.ask(0, Request::MakeLink { path: b"shut/link", target: b"secret" }).expect("made");
+    peers.ask(0, set_mode(b"shut", 0o704)).expect("root may");
+    let shut = Thing::Directory(peers.stat(0, b"shut").expect("there").number);
+    let look = By { person: person(BOB), what: Look::Names(Vec::new()) }.body().expect("fits");
+    let told = roots(&mut peers, |state| serving::look(state, Some(&person(BOB)), shut, &look));
+    match told.expect("he may list it") {
+        Outcome::Names(names, _) => {
+            assert_eq!(names.len(), 1);
+            assert!(names.iter().all(|child| child.text.is_empty()), "{names:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_he_says_of_himself_does_nothing_to_a_terminal() {
+    let mut peers = house(18);
+    let mut status = roots(&mut peers, |state| {
+        crate::sharing::everywhere::here(state, false).expect("it is one of several")
+    });
+    status.host = "bob\u{1b}[2J".into();
+    status.drain.failures = vec!["\u{7}\r/x".into(); 100];
+    let body = Outcome::Server(Box::new(status)).body().expect("fits");
+    let operation = Operation { by: member(0), number: 1 };
+    let done = admitted(&mut peers, Message::Done { operation, answer: Ok(body) });
+    let Ok(Message::Done { answer: Ok(body), .. }) = done else { panic!("heard") };
+    match Outcome::of(&body) {
+        Ok(Outcome::Server(status)) => {
+            assert_eq!(status.host, "bob[2J");
+            assert_eq!(status.drain.failures, vec!["/x".to_owned(); 16]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
