@@ -10,6 +10,7 @@ use std::time::Duration;
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Frame;
+use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{Control, Roster};
 use terral_partition::effect::Input;
 
@@ -120,7 +121,8 @@ impl Forming {
         for with in self.telling.tell(&roster, self.come.iter()) {
             let certificates = roster.certificates.clone();
             let roster = roster.clone();
-            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![]);
+            let none = Placement::default();
+            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![], none);
             self.say(0, with.number().into(), said);
         }
     }
