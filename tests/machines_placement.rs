@@ -35,7 +35,7 @@ else:
     made = terral.Container.named("parts", connection=me)
     on = []
     for number in range(12):
-        with made.create(1000 * int(sys.argv[2]) + number, on=terral.LEAST_LOADED) as it:
+        with made.create(1000 * (int(sys.argv[2]) + 1) + number, on=terral.LEAST_LOADED) as it:
             it.write(b"some")
             on.append(it.address.server)
     print(len(on), set(on) <= {0, 2}, me.least_loaded() in (0, 2))
