@@ -127,7 +127,10 @@ impl Parts {
 
     /// Does something with each part beside the object's own that is there; the first error.
     pub fn others(&self, act: impl Fn(&File) -> Result<()>) -> Result<()> {
-        let others = self.files.iter().skip(1).flatten();
-        others.map(act).fold(Ok(()), |all, one| all.and(one))
+        let mut done = Ok(());
+        for file in self.files.iter().skip(1).flatten() {
+            done = done.and(act(file));
+        }
+        done
     }
 }

@@ -32,7 +32,9 @@ impl Stripes {
     /// [`ErrorKind::Invalid`] for stripes of none, too many, or an odd number of bytes.
     pub(super) fn check(&self) -> Result<()> {
         let fits = (STRIPE_BYTES..=STRIPE_BYTES_MAX).contains(&self.bytes);
-        let fits = fits && self.bytes % STRIPE_BYTES == 0 && usize::from(self.count) <= STRIPES_MAX;
+        let fits = fits
+            && self.bytes.is_multiple_of(STRIPE_BYTES)
+            && usize::from(self.count) <= STRIPES_MAX;
         if fits { Ok(()) } else { Err(invalid("stripes of an object")) }
     }
 }

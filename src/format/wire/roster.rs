@@ -211,7 +211,7 @@ pub enum Control {
     /// By the control: this is so now, with these certificates, policies, containers, quotas
     /// and placement, and all this was revoked.
     Roster(
-        Roster,
+        Box<Roster>,
         Vec<Certificate>,
         Vec<Policy>,
         Vec<Revoked>,

@@ -57,8 +57,8 @@ pub fn choose(state: &mut State, caller: &Caller) -> Result<Member> {
         all.retain(answers);
     }
     let mut draw = draws(state, caller);
-    let (mut best, mut seen, mut late): (Option<(Member, Load)>, usize, Option<Error>) =
-        (None, 0, None);
+    let mut best: Option<(Member, Load)> = None;
+    let (mut seen, mut late) = (0, None);
     let first = all.get(draw(all.len())).copied();
     while seen < CHOICES && !all.is_empty() {
         let member = all.swap_remove(draw(all.len()));

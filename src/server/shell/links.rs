@@ -473,7 +473,7 @@ impl<'s> Links<'s> {
                 if members.control() == with =>
             {
                 let version = roster.version;
-                let roster = Roster { certificates, policies, placement, ..roster };
+                let roster = Roster { certificates, policies, placement, ..*roster };
                 // Only then does it know of their epoch.
                 containers::heard(&mut state, all, quotas)?;
                 revoking::heard(&mut state, revoked)?;

@@ -148,7 +148,7 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
         )) if control == with => {
             containers::heard(state, all, quotas)?;
             revoking::heard(state, revoked)?;
-            control::heard(state, Roster { certificates, policies, placement, ..roster });
+            control::heard(state, Roster { certificates, policies, placement, ..*roster });
             carrying::resume(state)
         }
         Said::Control(Control::Here(addresses)) if control == me => {
@@ -180,7 +180,7 @@ fn walk(seed: u64) -> [u64; 3] {
         let addresses = vec![([127, 0, 0, 1], 7).into()];
         let revoked = state.authz.all_revoked().collect();
         let (all, quotas) = containers::told(&state);
-        let roster = Roster { version, ..roster };
+        let roster = Box::new(Roster { version, ..roster });
         let said = Control::Roster(roster, certificates, policies, revoked, all, quotas, placement);
         [said, Control::Here(addresses)]
     });
