@@ -13,6 +13,7 @@ pub const WRITE: OpenHow = OpenHow {
     unnamed: false,
     mode: 0o644,
     token: 0,
+    on: None,
 };
 
 /// Opens or makes a file.

@@ -130,7 +130,7 @@ fn what_servers_say_to_each_other() {
         read.push(peers::Frame::read(&all[begin..]).expect("a frame"));
     }
     assert_eq!(read, golden_peers::frames());
-    hold("peers-7.bin", &all);
+    hold("peers-8.bin", &all);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn what_is_asked_of_who_has_a_files_bytes() {
         assert_eq!(Answer::read(&frame), Ok((answer, bytes)));
         all.extend(frame);
     }
-    hold("far-7.bin", &all);
+    hold("far-8.bin", &all);
 }
 
 #[test]

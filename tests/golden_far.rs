@@ -51,6 +51,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::WriteMapped { index: 548, at: 549 },
         Act::Fencing(golden_values::far_lock().owner, Fencing::Take { lease_ms: 552 }),
         Act::Place(Placing::Create { mode: 560 }),
+        Act::Place(Placing::File { mode: 561, exclusive: true }),
         Act::Place(Placing::Copy { of: 553, at: 554, bytes: 555 }),
         Act::Update(golden_values::attempt(), Update::Look),
         Act::Update(

@@ -14,6 +14,7 @@ use terral_format::wire::login::Carried;
 use terral_format::wire::message::{self, Attributes, Kind, XattrHow};
 use terral_format::wire::moving::{Back, Renamed};
 use terral_format::wire::person::Person;
+use terral_format::wire::placement::Placement;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
@@ -155,6 +156,7 @@ pub fn records() -> Vec<Membership> {
             }],
             policies: Vec::new(),
             certificates: Vec::new(),
+            placement: Placement::default(),
         }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },
@@ -197,6 +199,7 @@ pub fn records() -> Vec<Membership> {
             key: Key([45; 32]),
             user: Some(golden_values::person()),
         }]),
+        Membership::Placement(golden_values::placement()),
     ]
 }
 

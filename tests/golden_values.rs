@@ -24,6 +24,7 @@ use terral_format::wire::message::{
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::placed::Placing;
+use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
 use terral_format::wire::transactions::{self, Operation, Version};
@@ -230,6 +231,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
+    all.extend(placement_requests());
     all.extend(golden_identity::requests());
     all.extend(lock_requests());
     all.extend(far_requests().map(Request::Far));
@@ -443,6 +445,28 @@ pub fn policy() -> Policy {
     Policy { pattern: "out/*".to_owned(), consistency: Consistency::Commit }
 }
 
+/// Those on where new bytes are.
+fn placement_requests() -> Vec<Request<'static>> {
+    vec![
+        Request::Layout("out/*", Some(Layout::Here)),
+        Request::Layout("out/*", Some(Layout::One(Member::LEAST))),
+        Request::Layout("out/*", None),
+        Request::Role { member: Member::LEAST, stores: true },
+        Request::Choose,
+        Request::Open {
+            path: b"out",
+            how: OpenHow { create: true, on: Some(Member::LEAST), ..OpenHow::default() },
+        },
+    ]
+}
+
+/// Where new bytes are.
+pub fn placement() -> Placement {
+    let one = |pattern: &str, layout| LayoutPolicy { pattern: pattern.to_owned(), layout };
+    let layouts = vec![one("a/*", Layout::LeastLoaded), one("b", Layout::One(Member::LEAST))];
+    Placement { storage: Some(vec![Member::LEAST]), layouts }
+}
+
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -478,6 +502,7 @@ pub fn replies() -> Vec<Reply> {
             sent: Sent { frames: 211, operations: 212, bytes: 213 },
             losses: losses(),
             policies: vec![policy()],
+            placement: placement(),
         }),
     };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };
@@ -503,6 +528,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Everywhere(vec![MemberAnswer { member: Member::LEAST, status: Some(told()) }]),
         Reply::Node(Ino(155)),
         Reply::Again,
+        Reply::Elsewhere(Member::LEAST),
         Reply::Invitation("word".into()),
         Reply::Capability(Box::new(capability())),
         Reply::Revoked { sessions: 251, deaf: vec![Member::LEAST] },

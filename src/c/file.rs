@@ -59,6 +59,7 @@ fn how(flags: c_int, mode: u32) -> Result<OpenHow> {
         unnamed: false,
         mode,
         token: 0,
+        on: None,
     })
 }
 

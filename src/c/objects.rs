@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use libc::{size_t, ssize_t};
-use terral_client::objects::{EXTENTS_MAX, Extent, Object, ObjectId, Value};
+use terral_client::objects::{EXTENTS_MAX, Extent, Object, ObjectId, Stripes, Value};
 use terral_client::{Error, ErrorKind, Result};
 
 use crate::buffers::{bytes, handle, room, text, unsigned};
@@ -47,6 +47,37 @@ unsafe extern "C" fn terral_object_create_on(
         let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
         let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
         held.container.create_object_on(server_number(server)?, id).map(Open::new)
+    };
+    owned(create())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_create_least_loaded(
+    held: *const Held,
+    id: *const Id,
+) -> *mut Open {
+    let create = || {
+        // SAFETY: the caller passes a container, and an id or NULL.
+        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
+        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
+        held.container.create_object_least_loaded(id).map(Open::new)
+    };
+    owned(create())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_create_striped(
+    held: *const Held,
+    count: u64,
+    stripe_bytes: u64,
+    id: *const Id,
+) -> *mut Open {
+    let create = || {
+        // SAFETY: the caller passes a container, and an id or NULL.
+        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
+        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
+        let count = u16::try_from(count).map_err(|_| invalid("stripes of an object"))?;
+        held.container.create_striped(id, Stripes { count, bytes: stripe_bytes }).map(Open::new)
     };
     owned(create())
 }

@@ -1,13 +1,14 @@
 //! The call on the servers of a run.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 
 use libc::{size_t, ssize_t};
 use terral_client::Server;
 
 use crate::buffers::handle;
 use crate::connection::Connection;
-use crate::error::{count, invalid};
+use crate::containers::put;
+use crate::error::{count, done, invalid};
 
 /// Bytes of a machine's name, with the zero at its end.
 const HOST_BYTES: usize = 72;
@@ -32,6 +33,17 @@ impl From<&Server> for CServer {
         let Server { number, memory_bytes, used_bytes, .. } = *server;
         CServer { number: number.into(), memory_bytes, used_bytes, host }
     }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_least_loaded(connection: *const Connection, into: *mut u64) -> c_int {
+    let ask = || {
+        // SAFETY: the caller passes a connection.
+        let number = unsafe { handle(connection) }?.client.least_loaded()?;
+        // SAFETY: the caller passes room for a number.
+        unsafe { put(into, number.into()) }
+    };
+    done(ask())
 }
 
 #[unsafe(no_mangle)]

@@ -249,6 +249,22 @@ terral_object_t *terral_object_create(terral_container_t *container,
 terral_object_t *terral_object_create_on(terral_container_t *container, uint64_t server,
                                          const struct terral_object_id *id);
 
+/* The same on the machine of the run that has more memory free, of two chosen at random among those
+ * that keep files: where many create at once, they do not all choose one. terral_object_address
+ * says which it is. ENOSPC: no machine keeps files any more. */
+terral_object_t *terral_object_create_least_loaded(terral_container_t *container,
+                                                   const struct terral_object_id *id);
+
+/* Creates an object whose bytes go round over the machines, `stripe_bytes` at a time: over `count`
+ * of those that keep files, as far as there are so many, from this one on; 0: over all.
+ * `stripe_bytes` is a multiple of 64 KiB; best is one of 2 MiB. It is one object, with one
+ * address, and all calls are as on others, but: a call on bytes of several stripes is not done in
+ * one step; update ids, names and copies are EOPNOTSUPP; bytes of a machine that is lost are EIO.
+ * EINVAL: other stripes; EEXIST, ENOENT, EIO: as terral_object_create_on. */
+terral_object_t *terral_object_create_striped(terral_container_t *container, uint64_t count,
+                                              uint64_t stripe_bytes,
+                                              const struct terral_object_id *id);
+
 /* Has an object on another machine as well, with the bytes that it has now: another object, of the
  * same id, whose address is stored; its bytes are replaced if it is there. That machine gets them
  * itself. */
@@ -263,9 +279,13 @@ struct terral_server {
     char host[72];       /* the name of its machine, cut short if it is longer */
 };
 
-/* The servers of the run that answer within two seconds, by their numbers: all are asked. Stores as
- * many as there is room for, and gives how many there are. */
+/* The servers of the run that keep files and answer within two seconds, by their numbers: all are
+ * asked. Stores as many as there is room for, and gives how many there are. */
 ssize_t terral_servers(terral_t *connection, struct terral_server *servers, size_t room);
+
+/* The number of the one of them that has more memory free, of two chosen at random. They are asked
+ * if they have not said so to this machine within a second. ENOSPC: none is left. */
+int terral_least_loaded(terral_t *connection, uint64_t *number);
 
 /* Opens an object of any machine; for writing as well if `writes` is not 0. EACCES: then it is
  * sealed, or not this user's to write. EINVAL: no such server can be. */

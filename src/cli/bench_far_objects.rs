@@ -9,12 +9,14 @@ use crate::bench_beside::{Asked, Figure};
 use crate::bench_cluster::{CALM, Cluster, rate};
 use crate::bench_crew::{Peer, Run};
 use crate::bench_peer::Duty;
-use crate::bench_peer_objects::ObjectDuty;
+use crate::bench_peer_objects::{FILLED, ObjectDuty};
 use crate::bench_report::Bound;
 
 const CASE: &str = "objects";
 /// Bytes of a checkpoint, and of an object that is copied.
 const BYTES: u64 = 64 << 20;
+/// Bytes of an object that is on all machines, or on one.
+const STRIPED: u64 = 256 << 20;
 /// An object of which small pieces are written.
 const SMALL_ONE: u64 = 1 << 20;
 /// The id of what is copied or written.
@@ -36,6 +38,7 @@ fn server(machine: usize) -> u16 {
 /// A round of [`objects`], nanoseconds.
 struct Round {
     created: f64,
+    least: f64,
     opened: f64,
     frames: f64,
     copied: f64,
@@ -44,6 +47,26 @@ struct Round {
     submitted: f64,
     with_copies: f64,
     without: f64,
+    striped: Filled,
+    whole: Filled,
+}
+
+/// How fast a large object was written, and read by another machine, GB/s.
+#[derive(Clone, Copy)]
+struct Filled {
+    written: f64,
+    read: f64,
+}
+
+fn filled(run: &Run, cluster: &Cluster<'_>, id: u64, striped: bool) -> Result<Filled> {
+    let (peer, on) = (run.on(0), server(0));
+    let written = took(peer, ObjectDuty::FillAll { id, bytes: STRIPED, striped })?;
+    // What was written elsewhere goes there once it is closed.
+    cluster.settle(run)?;
+    let read = took(run.on(1), ObjectDuty::Read { on, id, block: FILLED })?;
+    took(peer, ObjectDuty::Remove { on, id })?;
+    cluster.settle(run)?;
+    Ok(Filled { written: rate(STRIPED, written), read: rate(STRIPED, read) })
 }
 
 fn round_of(run: &Run, cluster: &Cluster<'_>, round: u64) -> Result<Round> {
@@ -55,9 +78,10 @@ fn round_of(run: &Run, cluster: &Cluster<'_>, round: u64) -> Result<Round> {
     let (created, meanwhile) =
         run.meanwhile(|| took(peer, ObjectDuty::Create { on, first, count }))?;
     let opened = took(peer, ObjectDuty::Open { on, first, count })?;
+    let least = took(peer, ObjectDuty::CreateLeast { first: ID * 2 + first, count })?;
     took(other, ObjectDuty::Fill { id: ID, bytes: BYTES })?;
     took(other, ObjectDuty::Fill { id: ID + 2, bytes: BYTES })?;
-    let read = took(peer, ObjectDuty::Read { on, id: ID + 2 })?;
+    let read = took(peer, ObjectDuty::Read { on, id: ID + 2, block: 0 })?;
     took(other, ObjectDuty::Remove { on, id: ID + 2 })?;
     let copied = took(peer, ObjectDuty::Copy { of: on, id: ID, to: server(0) })?;
     took(peer, ObjectDuty::Remove { on: server(0), id: ID })?;
@@ -75,9 +99,12 @@ fn round_of(run: &Run, cluster: &Cluster<'_>, round: u64) -> Result<Round> {
         Ok(saved)
     };
     let (without, with_copies) = (save(1, 2 * round + 1)?, save(2, 2 * round + 2)?);
+    let (striped, whole) =
+        (filled(run, cluster, ID * 4 + round, true)?, filled(run, cluster, ID * 5 + round, false)?);
     let (count, trips) = (count as f64, cluster.much.trips as f64);
     Ok(Round {
         created: created as f64 / count,
+        least: least as f64 / count,
         opened: opened as f64 / count,
         frames: meanwhile.operations as f64 / count,
         copied: rate(BYTES, copied),
@@ -86,6 +113,8 @@ fn round_of(run: &Run, cluster: &Cluster<'_>, round: u64) -> Result<Round> {
         submitted: submitted as f64 / trips,
         with_copies: with_copies as f64 / 1e6,
         without: without as f64 / 1e6,
+        striped,
+        whole,
     })
 }
 
@@ -103,6 +132,7 @@ pub fn objects(cluster: &Cluster<'_>, run: &Run, with: &str) -> Result<Vec<Figur
     };
     let created = micro(|round| round.created);
     let opened = micro(|round| round.opened);
+    let least = micro(|round| round.least);
     let (each, submitted) = (micro(|round| round.each), micro(|round| round.submitted));
     Ok(vec![
         Figure::of(
@@ -113,6 +143,8 @@ pub fn objects(cluster: &Cluster<'_>, run: &Run, with: &str) -> Result<Vec<Figur
         )
         .beside("opened and closed", &created, &opened)
         .asked(Asked::Value(Bound::Below(1000.0))),
+        Figure::of(CASE, format!("one created where there is more room{with}"), "µs", &least)
+            .beside("where it is said", &least, &created),
         figure("frames of all machines for it", "frames", |round| round.frames)
             .asked(Asked::Value(Bound::Below(9.0))),
         figure("an object copied here, 64 MiB", "GB/s", |round| round.copied).beside(
@@ -132,6 +164,17 @@ pub fn objects(cluster: &Cluster<'_>, run: &Run, with: &str) -> Result<Vec<Figur
             "without",
             &own(|round| round.with_copies),
             &own(|round| round.without),
+        ),
+        figure("an object of 256 MiB written, striped over all", "GB/s", |it| it.striped.written)
+            .beside(
+                "on one machine, which writes it",
+                &own(|round| round.striped.written),
+                &own(|round| round.whole.written),
+            ),
+        figure("the same read by another machine", "GB/s", |it| it.striped.read).beside(
+            "on one machine",
+            &own(|round| round.striped.read),
+            &own(|round| round.whole.read),
         ),
     ])
 }

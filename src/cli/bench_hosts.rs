@@ -173,7 +173,7 @@ pub fn main(wanted: Wanted<'_>) -> Result<u8> {
     let host = Host::new(wanted.to, preload_library()?, memory_bytes)?;
     let (others, host) = (&others[..], &host);
     let cluster = Cluster { host, others, memory_bytes, much: much(&wanted), signals: &signals };
-    let hosts = std::iter::once(hosts::this()).chain(others.iter().cloned()).collect();
+    let hosts = std::iter::once(crate::members::this()).chain(others.iter().cloned()).collect();
     let mut report = Beside {
         machine: wanted.machine.clone(),
         hosts,

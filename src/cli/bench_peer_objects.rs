@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use terral_client::checkpoints::Checkpoints;
-use terral_client::objects::{Address, Container, Extent, Object, ObjectId};
+use terral_client::objects::{Address, Container, Extent, Object, ObjectId, Stripes};
 use terral_client::{Client, Submitted};
 
 /// The container of all objects here.
@@ -15,6 +15,10 @@ const CONTAINER: &[u8] = b"bench-far";
 const SERIES: &[u8] = b"bench-far-points";
 /// Bytes of a small call.
 const SMALL: usize = 4096;
+/// Bytes of a call that is to be of several stripes.
+pub const FILLED: usize = 16 << 20;
+/// Over all servers.
+const STRIPES: Stripes = Stripes { count: 0, bytes: 2 << 20 };
 /// So many writes are under way at a time.
 const AHEAD: usize = 3;
 
@@ -27,10 +31,14 @@ pub enum ObjectDuty {
     End,
     /// Creates objects on a server, from an id on, and closes them.
     Create { on: u16, first: u64, count: u64 },
+    /// The same where there is more room.
+    CreateLeast { first: u64, count: u64 },
     /// Opens and closes them.
     Open { on: u16, first: u64, count: u64 },
     /// Creates one here and writes it.
     Fill { id: u64, bytes: u64 },
+    /// The same, striped over all servers if that is said, until it is closed.
+    FillAll { id: u64, bytes: u64, striped: bool },
     /// Has a server have it, too.
     Copy { of: u16, id: u64, to: u16 },
     /// Removes one.
@@ -38,7 +46,7 @@ pub enum ObjectDuty {
     /// Writes small pieces of one, each once the one before it is there, or some at a time.
     Write { on: u16, id: u64, count: u64, submits: bool },
     /// Reads one from its begin to its end, a block at a time.
-    Read { on: u16, id: u64 },
+    Read { on: u16, id: u64, block: usize },
     /// Writes a checkpoint of one process.
     Save { step: u64, copies: usize, bytes: u64 },
     /// Removes it.
@@ -75,6 +83,20 @@ impl Objects {
                     container.create_object_on(on, ObjectId(id.into()))?.close()?;
                 }
             }
+            ObjectDuty::CreateLeast { first, count } => {
+                let container = container()?;
+                for id in first..first + count {
+                    container.create_object_least_loaded(ObjectId(id.into()))?.close()?;
+                }
+            }
+            ObjectDuty::FillAll { id, bytes: length, striped } => {
+                let (container, id) = (container()?, ObjectId(id.into()));
+                let object = match striped {
+                    true => container.create_striped(id, STRIPES)?,
+                    false => container.create_object(id)?,
+                };
+                fill(&object, &bytes.repeat(FILLED / bytes.len()), length)?;
+            }
             ObjectDuty::Open { on, first, count } => {
                 let container = container()?;
                 for id in first..first + count {
@@ -97,9 +119,9 @@ impl Objects {
                 }
                 object.close()?;
             }
-            ObjectDuty::Read { on, id } => {
+            ObjectDuty::Read { on, id, block } => {
                 let object = container()?.open_object(address(on, id), false)?;
-                let (mut block, mut at) = (vec![0; bytes.len()], 0);
+                let (mut block, mut at) = (vec![0; bytes.len().max(block)], 0);
                 while let count @ 1.. = object.read(&mut block, at)? {
                     at += count as u64;
                 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::checks::{Check, Verdict};
 use crate::command::SPREAD;
-use crate::hosts::this;
 use crate::instances;
+use crate::members::this;
 use crate::server::LIBRARY;
 use crate::ticket::Ticket;
 

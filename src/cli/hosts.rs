@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use terral_client::{Client, Status};
+use terral_client::{Client, Member, Status};
 use terral_server::{Listing, Standing, Verdict};
 
 use crate::batch;
@@ -23,10 +23,11 @@ use crate::gathering::{Gathered, Gathering};
 use crate::host::is_left;
 use crate::instances;
 use crate::lost;
-use crate::members::Hosts;
+use crate::members::{Hosts, this};
 use crate::partition;
 use crate::remote::{Machine, Service, Stage};
 use crate::report::{code, failure, note, say};
+use crate::role;
 use crate::search::{self, Place};
 use crate::server::{self, Part, Server, Start};
 use crate::signals::Signals;
@@ -50,6 +51,8 @@ const MOMENT: Duration = Duration::from_millis(300);
 pub struct Wanted<'a> {
     /// The others, and perhaps this one.
     pub hosts: &'a [String],
+    /// Those that keep bytes of new files; none: all do.
+    pub storage: &'a [String],
     /// The permanent directory, by its path on all of them.
     pub target: Option<PathBuf>,
     /// The name of the instances, if it is to have one.
@@ -89,11 +92,6 @@ fn is_this(host: &str) -> bool {
     host == "localhost" || host == own || short(host) == short(&own)
 }
 
-/// This machine's name.
-pub fn this() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 /// An address of a host, or of none.
 fn is_known(host: &str) -> bool {
     host.parse::<std::net::IpAddr>().is_ok() || (host, 0).to_socket_addrs().is_ok()
@@ -126,7 +124,13 @@ pub fn run(
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     let begin = Instant::now();
     let signals = Signals::listen().map_err(not_started)?;
-    others(wanted.hosts).map_err(not_started)?;
+    let others = others(wanted.hosts).map_err(not_started)?;
+    for host in wanted.storage {
+        if !is_this(host) && !others.contains(&host) {
+            let what = format!("--storage-hosts: {host} is not among --hosts");
+            return Err(failure(code::NOT_STARTED, what));
+        }
+    }
     let (place, earlier) = place(wanted, &signals).map_err(not_started)?;
     let Place { instance, memory_bytes, claim: _claim } = place;
     let mut around = around(instance.clone()).map_err(not_started)?;
@@ -249,7 +253,18 @@ impl All<'_> {
     fn come(&mut self) -> Result<()> {
         self.invite()?;
         self.await_all()?;
-        self.be_ahead()
+        self.be_ahead()?;
+        self.give_roles()
+    }
+
+    /// Before any program begins.
+    fn give_roles(&self) -> Result<()> {
+        let of = |host: &String| {
+            let other = self.others.iter().find(|one| one.host == *host);
+            other.map_or(Member::LEAST, |one| one.invited.me)
+        };
+        let storage: Vec<Member> = self.wanted.storage.iter().map(of).collect();
+        if storage.is_empty() { Ok(()) } else { role::give(&self.client, &storage) }
     }
 
     /// What another machine is to serve.

@@ -26,8 +26,8 @@ use terral_client::Client;
 use terral_network::tcp::Private;
 
 use crate::door::is_in;
-use crate::hosts::this;
 use crate::instances;
+use crate::members::this;
 use crate::report::{code, failure};
 use crate::same::Build;
 use crate::server;

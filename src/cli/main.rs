@@ -63,6 +63,7 @@ mod cap;
 mod container;
 mod fence;
 mod policy;
+mod role;
 mod rsh;
 
 mod login;
@@ -194,6 +195,7 @@ enum Verb {
     Invite(partition::Arguments),
     Fence(fence::Arguments),
     Policy(policy::Arguments),
+    Role(role::Arguments),
     Cap(cap::Arguments),
     Container(container::Arguments),
     Login(login::Login),
@@ -244,6 +246,7 @@ fn main() -> std::process::ExitCode {
         Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Fence(arguments) => fence::main(&arguments),
         Verb::Policy(arguments) => policy::main(&arguments),
+        Verb::Role(arguments) => role::main(&arguments),
         Verb::Cap(arguments) => cap::main(&arguments),
         Verb::Container(arguments) => container::main(&arguments),
         Verb::Login(arguments) => login::login(&arguments),

@@ -8,6 +8,11 @@ use terral_server::{Invitation, Member};
 /// Beside the instance's other files.
 const FILE: &str = "machines";
 
+/// This machine's name.
+pub fn this() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Members and their hosts.
 #[derive(Default)]
 pub struct Hosts(Vec<(Member, String)>);

@@ -5,10 +5,12 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
-use terral_client::{Client, Consistency, ErrorKind, Membership, Other};
+use terral_client::{
+    Client, Consistency, ErrorKind, Layout, LayoutPolicy, Membership, Other, Placement,
+};
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of, place};
@@ -19,7 +21,7 @@ use crate::report::{self, note};
 const KNOWN: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Says when other machines see what is written to files
+/// Says when other machines see what is written to files, and where new ones are created
 #[derive(Args)]
 #[command(after_help = "\
 Of a run over several machines. consistency=strict, which holds for all other files: what is written
@@ -29,13 +31,19 @@ synced it (fsync), or taken or given back a lock of it. Programs that write disj
 file and close it before others read it, as checkpoints do, need not wait at each write. It holds
 for files that are opened from then on.
 
+layout=here, which holds for all other files: a new file is created on the machine whose program
+creates it. layout=one:HOST: on that one (by its host, or its number). layout=least-loaded: on the
+one that has more memory free, of two chosen at random. There its bytes are once it is closed. While
+any pattern says so, all programs of the run ask their server before they change names.
+
 A pattern is a path as programs see it, or relative to that place; `*` and `?` are anything but
 `/`, `**` is any number of directories, [abc] one of these. The last one set that matches a file
-counts. Policies are set where the run began.
+of its kind counts. Policies are set where the run began.
 
 Examples:
   terral policy set 'checkpoints/*' consistency=commit
   terral policy set '/terral/**/*.h5' consistency=commit
+  terral policy set 'out/**' layout=least-loaded
   terral policy list
   terral policy unset 'checkpoints/*'")]
 pub struct Arguments {
@@ -45,7 +53,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Files that match a pattern are so from now on, if they are opened anew
+    /// Files that match a pattern are so from now on, if they are opened anew, or created
     Set(Set),
     /// Nothing is said of such files any more
     Unset(Unset),
@@ -57,9 +65,9 @@ enum What {
 struct Set {
     /// Of paths
     pattern: String,
-    /// consistency=commit or consistency=strict
-    #[arg(value_parser = consistency, value_name = "consistency=HOW")]
-    consistency: Consistency,
+    /// consistency=commit or strict; layout=here, least-loaded or one:HOST
+    #[arg(value_parser = said, value_name = "consistency=HOW|layout=WHERE")]
+    said: Said,
     #[command(flatten)]
     which: Which,
 }
@@ -81,11 +89,24 @@ struct List {
     json: bool,
 }
 
-fn consistency(said: &str) -> Result<Consistency, String> {
-    match said {
-        "consistency=commit" => Ok(Consistency::Commit),
-        "consistency=strict" => Ok(Consistency::Strict),
-        _ => Err("it is consistency=commit or consistency=strict".into()),
+/// What is said of files.
+#[derive(Clone, Debug, PartialEq)]
+enum Said {
+    Consistency(Consistency),
+    Here,
+    LeastLoaded,
+    One(String),
+}
+
+fn said(text: &str) -> Result<Said, String> {
+    let on = text.strip_prefix("layout=one:").filter(|host| !host.is_empty());
+    match (text, on) {
+        ("consistency=commit", _) => Ok(Said::Consistency(Consistency::Commit)),
+        ("consistency=strict", _) => Ok(Said::Consistency(Consistency::Strict)),
+        ("layout=here", _) => Ok(Said::Here),
+        ("layout=least-loaded", _) => Ok(Said::LeastLoaded),
+        (_, Some(host)) => Ok(Said::One(host.into())),
+        _ => Err("it is consistency=commit|strict or layout=here|least-loaded|one:HOST".into()),
     }
 }
 
@@ -99,31 +120,44 @@ fn word(consistency: Consistency) -> &'static str {
 /// Does it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
     match &arguments.what {
-        What::Set(Set { pattern, consistency, which }) => {
-            set(which, pattern, Some(*consistency))?;
-        }
+        What::Set(Set { pattern, said, which }) => set(which, pattern, Some(said))?,
         What::Unset(Unset { pattern, which }) => set(which, pattern, None)?,
         What::List(List { which, json }) => list(which, *json)?,
     }
     Ok(0)
 }
 
-fn set(which: &Which, pattern: &str, consistency: Option<Consistency>) -> Result<()> {
+fn set(which: &Which, pattern: &str, said: Option<&Said>) -> Result<()> {
     let client = which.observe()?;
     let name = name_of(client.instance());
     let placed = String::from_utf8(place(Path::new(pattern))?)?;
     let Some(partition) = client.status()?.partition else {
-        if consistency.is_none() {
-            bail!("{pattern}: no such policy");
+        match said {
+            None => bail!("{pattern}: no such policy"),
+            Some(Said::One(host)) => bail!("{name}: one machine, and {host} is none of it"),
+            Some(Said::Consistency(_)) => {
+                note(format_args!("{name}: one machine, where all see at once what is written"));
+            }
+            Some(_) => note(format_args!("{name}: one machine, where all files are")),
         }
-        note(format_args!("{name}: one machine, where all see at once what is written"));
         return Ok(());
     };
     if partition.me != partition.control {
         let control = Hosts::of(client.instance()).name(partition.control);
         bail!("{name}: only {control} sets policies: ask there, where the run began");
     }
-    match client.set_policy(&placed, consistency) {
+    let layout = |layout| client.set_layout(&placed, Some(layout));
+    let done = match said {
+        Some(Said::Consistency(how)) => client.set_policy(&placed, Some(*how)),
+        Some(Said::Here) => layout(Layout::Here),
+        Some(Said::LeastLoaded) => layout(Layout::LeastLoaded),
+        Some(Said::One(host)) => {
+            let member = Hosts::of(client.instance()).member(host);
+            layout(Layout::One(member.with_context(|| format!("{host}: no machine of this run"))?))
+        }
+        None => unset(&client, &placed),
+    };
+    match done {
         Err(error) if error.kind == ErrorKind::NotFound => bail!("{pattern}: no such policy"),
         Err(error) if error.kind == ErrorKind::Invalid => bail!("{}", error.context),
         done => done?,
@@ -131,8 +165,24 @@ fn set(which: &Which, pattern: &str, consistency: Option<Consistency>) -> Result
     await_all(&client)
 }
 
+/// Nothing is said of such files any more, of neither kind.
+fn unset(client: &Client, pattern: &str) -> terral_client::Result<()> {
+    let done = [client.set_policy(pattern, None), client.set_layout(pattern, None)];
+    let missing = |done: &terral_client::Result<()>| {
+        done.as_ref().is_err_and(|error| error.kind == ErrorKind::NotFound)
+    };
+    let [one, other] = done;
+    if missing(&one) {
+        other
+    } else if missing(&other) {
+        one
+    } else {
+        one.and(other)
+    }
+}
+
 /// Waits until all that can be reached go by it, and says who does not.
-fn await_all(client: &Client) -> Result<()> {
+pub fn await_all(client: &Client) -> Result<()> {
     let begin = Instant::now();
     let is_behind = |one: &&Other| {
         let is_in = matches!(one.seat.standing, Standing::In(_)) && !one.seat.addresses.is_empty();
@@ -157,16 +207,32 @@ fn await_all(client: &Client) -> Result<()> {
 }
 
 fn list(which: &Which, as_json: bool) -> Result<()> {
-    let partition = which.observe()?.status()?.partition;
-    let policies = partition.map(|partition| partition.policies).unwrap_or_default();
+    let client = which.observe()?;
+    let hosts = Hosts::of(client.instance());
+    let partition = client.status()?.partition;
+    let (policies, placement) = partition.map(|it| (it.policies, it.placement)).unwrap_or_default();
+    let Placement { layouts, .. } = placement;
+    let layout = |layout| match layout {
+        Layout::Here => "here".to_owned(),
+        Layout::LeastLoaded => "least-loaded".to_owned(),
+        Layout::One(member) => {
+            let host = hosts.host(member).map_or(member.number().to_string(), str::to_owned);
+            format!("one:{host}")
+        }
+    };
     if as_json {
-        let one = |policy| json!(policy);
-        return report::json(&policies.iter().map(one).collect::<Vec<_>>());
+        let laid =
+            layouts.iter().map(|one| json!({"pattern": one.pattern, "layout": layout(one.layout)}));
+        let all = policies.iter().map(|policy| json!(policy)).chain(laid);
+        return report::json(&all.collect::<Vec<_>>());
     }
     let mut text = String::new();
     for policy in policies {
         let how = word(policy.consistency);
         text += &format!("{}  consistency={how}\n", crate::shown::tame(&policy.pattern));
+    }
+    for LayoutPolicy { pattern, layout: of } in &layouts {
+        text += &format!("{}  layout={}\n", crate::shown::tame(pattern), layout(*of));
     }
     std::io::Write::write_all(&mut std::io::stdout().lock(), text.as_bytes())?;
     Ok(())
@@ -174,12 +240,16 @@ fn list(which: &Which, as_json: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Consistency, consistency};
+    use super::{Consistency, Said, said};
 
     #[test]
-    fn how_files_are_consistent_is_one_of_two_words() {
-        assert_eq!(consistency("consistency=commit"), Ok(Consistency::Commit));
-        assert_eq!(consistency("consistency=strict"), Ok(Consistency::Strict));
-        assert!(consistency("commit").is_err() && consistency("consistency=").is_err());
+    fn what_is_said_of_files_is_one_of_few_words() {
+        assert_eq!(said("consistency=commit"), Ok(Said::Consistency(Consistency::Commit)));
+        assert_eq!(said("consistency=strict"), Ok(Said::Consistency(Consistency::Strict)));
+        assert!(said("commit").is_err() && said("consistency=").is_err());
+        assert_eq!(said("layout=here"), Ok(Said::Here));
+        assert_eq!(said("layout=least-loaded"), Ok(Said::LeastLoaded));
+        assert_eq!(said("layout=one:node7"), Ok(Said::One("node7".into())));
+        assert!(said("layout=one:").is_err() && said("layout=stripe").is_err());
     }
 }

@@ -47,6 +47,7 @@ Examples:
   terral run --to /data/out -- sh -c 'my-simulation --output $TERRAL_DIR/step'
   terral run --to /data/out --cwd -- mpiexec -n 4 lmp -in melt.in
   terral run --hosts a,b,c --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation
+  terral run --hosts a,b,c --storage-hosts b,c --to /data/out --cwd -- mpiexec -hosts a ./simulation
   terral run --spread --to /data/out --cwd -- mpiexec -n 64 -hosts a,b,c ./simulation
   terral run --to /data/out --cwd -- srun ./simulation    # in a job of Slurm: all its machines")]
 pub struct Arguments {
@@ -61,6 +62,11 @@ pub struct Arguments {
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = batch::parse_host)]
     #[arg(conflicts_with_all = ["fresh", "spill", "keep", "no_wait"])]
     hosts: Vec<String>,
+    /// Of --hosts, those that keep the bytes of new files, by the names given there; the others,
+    /// and those that come by --spread, keep none: what their programs create is created on one of
+    /// these [default: all]
+    #[arg(long, value_name = "HOST,…", value_delimiter = ',', value_parser = batch::parse_host)]
+    storage_hosts: Vec<String>,
     /// A machine on which a program of COMMAND uses the files, and that is not named, comes in by
     /// itself, where the environment comes through (MPICH, Open MPI). This terral must be at
     /// the same path there; --hosts needs nothing there, and starts all before COMMAND
@@ -224,6 +230,7 @@ fn over_hosts(arguments: &Arguments, hosts: &[String]) -> Result<u8> {
     }
     let wanted = hosts::Wanted {
         hosts,
+        storage: &arguments.storage_hosts,
         target,
         instance: arguments.instance.as_deref(),
         memory: arguments.memory,

@@ -8,14 +8,14 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, MemberAnswer, Membership, Other, Status};
+use terral_client::{Client, Member, MemberAnswer, Membership, Other, Status};
 use terral_server::{Standing, Verdict};
 
 use crate::debt::{causes, owed};
 use crate::everyone;
 use crate::instances::{self, Which};
 use crate::lost;
-use crate::members::Hosts;
+use crate::members::{Hosts, this};
 use crate::report::{self, code};
 use crate::summary::calls;
 use crate::units::{bytes, count, duration, plural, rate};
@@ -196,6 +196,24 @@ fn machines(partition: &Membership, hosts: &Hosts) -> String {
     text
 }
 
+/// Which machines keep bytes of new files, if not all do.
+fn storage(partition: &Membership, hosts: &Hosts) -> Option<String> {
+    let known = partition.placement.storage.as_ref()?;
+    let is_in = |member: &&Member| {
+        let other = partition.members.iter().find(|other| other.seat.member == **member);
+        other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
+    };
+    let named = |it: Member| match it == partition.me {
+        true => this(),
+        false => hosts.name(it),
+    };
+    let stores: Vec<String> = known.iter().filter(is_in).map(|it| named(*it)).collect();
+    match stores.is_empty() {
+        true => Some("no machine that keeps new files is left: terral role HOST storage".into()),
+        false => Some(format!("new files are kept by {}", stores.join(", "))),
+    }
+}
+
 fn rows(status: &Status, hosts: &Hosts) -> Vec<(&'static str, String)> {
     let (totals, drain) = (&status.totals, &status.drain);
     let mut rows = vec![(
@@ -212,6 +230,7 @@ fn rows(status: &Status, hosts: &Hosts) -> Vec<(&'static str, String)> {
     }
     if let Some(partition) = &status.partition {
         rows.push(("machines", machines(partition, hosts)));
+        rows.extend(storage(partition, hosts).map(|row| ("storage", row)));
         rows.extend(lost::rows(&partition.losses));
     }
     rows.push(("names", format!("{} known, {} open", count(status.files), count(status.open))));

@@ -30,6 +30,9 @@ use crate::session::{Connection, unexpected};
 #[derive(Clone)]
 pub struct Client(pub(crate) Arc<Connection>);
 
+/// So often another server is told to be the one that creates a file.
+const TRIES: u32 = 100;
+
 impl Client {
     /// Connects to the server that serves the instance in this directory.
     ///
@@ -157,6 +160,23 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Special`] if it is a socket, and to be read or written.
     pub fn open_any(&self, path: &[u8], how: OpenHow) -> Result<Opened> {
+        let mut how = how;
+        for _ in 0..TRIES {
+            match self.open_or_elsewhere(path, how)? {
+                Ok(opened) => return Ok(opened),
+                Err(on) => how.on = Some(on),
+            }
+        }
+        Err(Error::new(ErrorKind::Busy, shown(path)))
+    }
+
+    /// As [`Client::open_any`], but a file that another server is to create is not created: gives
+    /// which server. If `how` says that one, it is.
+    pub(crate) fn open_or_elsewhere(
+        &self,
+        path: &[u8],
+        how: OpenHow,
+    ) -> Result<std::result::Result<Opened, Member>> {
         let how = OpenHow { token: own_token(), ..how };
         let created = || self.0.create_deferred(path, how).transpose();
         let done = match self.0.open_deferred(path, how) {
@@ -172,13 +192,14 @@ impl Client {
                 Reply::Opened { description, nonce, file } => {
                     (OpenFile { file, description, nonce }, None)
                 }
-                Reply::Node(ino) => return Ok(Opened::Fifo(ino)),
+                Reply::Node(ino) => return Ok(Ok(Opened::Fifo(ino))),
+                Reply::Elsewhere(on) if how.create => return Ok(Err(on)),
                 _ => return Err(unexpected()),
             },
         };
         self.0.own()?.page().counters.opens.fetch_add(1, Ordering::Relaxed);
         let OpenFile { file, description, nonce } = open;
-        Ok(Opened::File(File::new(self.0.clone(), description, nonce, file, opened)))
+        Ok(Ok(Opened::File(File::new(self.0.clone(), description, nonce, file, opened))))
     }
 
     /// Opens what was born on this machine, for members of the partition that have it open. Only

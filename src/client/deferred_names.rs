@@ -102,7 +102,8 @@ impl Connection {
     /// Creates a file of which nothing is known, for writing. `None`: ask.
     pub(crate) fn create_deferred(&self, path: &[u8], how: OpenHow) -> Option<Result<OpenFile>> {
         let kernel = u64::from(how.access) & access::KERNEL != 0;
-        let plain = how.create && !how.directory && !how.unnamed;
+        let here = how.on.is_none_or(|on| on == self.memory.member());
+        let plain = how.create && !how.directory && !how.unnamed && here;
         if !plain || u64::from(how.access) & access::WRITE == 0 {
             return None;
         }

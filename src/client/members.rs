@@ -3,6 +3,7 @@
 use terral_format::ids::Member;
 use terral_format::wire::message::{Reply, Request};
 use terral_format::wire::person::Person;
+use terral_format::wire::placement::Layout;
 use terral_format::wire::roster::Consistency;
 use terral_format::{Result, frame};
 
@@ -40,5 +41,29 @@ impl Client {
     /// [`ErrorKind::NotFound`] if nothing was said of it.
     pub fn set_policy(&self, pattern: &str, consistency: Option<Consistency>) -> Result<()> {
         self.done(Request::Policy(pattern, consistency))
+    }
+
+    /// New files whose paths match a pattern are created so from now on; `None`: nothing is said of
+    /// them any more.
+    ///
+    /// # Errors
+    /// As those of [`Client::set_policy`]; [`ErrorKind::Invalid`] if a server that is named is not
+    /// in, or keeps no files, too.
+    ///
+    /// [`ErrorKind::Invalid`]: terral_format::ErrorKind::Invalid
+    pub fn set_layout(&self, pattern: &str, layout: Option<Layout>) -> Result<()> {
+        self.done(Request::Layout(pattern, layout))
+    }
+
+    /// A member keeps bytes of new files from now on, or does not; what it has, it has.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] if this server does not say that, or nobody would keep any;
+    /// [`ErrorKind::NotFound`] if there is no such member.
+    ///
+    /// [`ErrorKind::Invalid`]: terral_format::ErrorKind::Invalid
+    /// [`ErrorKind::NotFound`]: terral_format::ErrorKind::NotFound
+    pub fn set_role(&self, member: Member, stores: bool) -> Result<()> {
+        self.done(Request::Role { member, stores })
     }
 }

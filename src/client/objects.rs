@@ -9,6 +9,12 @@ mod address;
 
 mod vector;
 
+mod stripes;
+
+mod parts;
+
+mod striped;
+
 mod attribute;
 
 mod object;
@@ -21,12 +27,15 @@ mod copying;
 
 mod container;
 
+mod striping;
+
 mod sealing;
 
 pub use address::{Address, ObjectId};
 pub use attribute::Value;
 pub use container::{Container, ObjectStatus, RESERVED};
 pub use object::Object;
+pub use stripes::{STRIPE_BYTES, STRIPES_MAX, Stripes};
 pub use vector::{EXTENTS_MAX, Extent};
 
 pub(crate) use attribute::attribute_of;

@@ -1,9 +1,12 @@
 //! The servers of a run, and how much memory each has left: for who chooses where an object is.
 
 use terral_format::Result;
+use terral_format::ids::Member;
+use terral_format::wire::message::{Reply, Request};
 use terral_format::wire::status::MemberAnswer;
 
 use crate::client::Client;
+use crate::session::unexpected;
 
 /// A server of the run that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +27,8 @@ fn this_machine() -> String {
 }
 
 impl Client {
-    /// The servers of the run that answer within two seconds, by their numbers: all are asked.
+    /// The servers of the run that keep files and answer within two seconds, by their numbers: all
+    /// are asked.
     ///
     /// # Errors
     /// Those of asking this machine's server.
@@ -38,10 +42,16 @@ impl Client {
                 used_bytes: status.memory_used_bytes,
             })
         };
-        let mut servers: Vec<Server> =
-            self.everywhere(false)?.into_iter().filter_map(known).collect();
-        if servers.is_empty() {
-            let status = self.status()?;
+        let all = self.everywhere(false)?;
+        let alone = all.is_empty();
+        let mut servers: Vec<Server> = all.into_iter().filter_map(known).collect();
+        let status = self.status()?;
+        if let Some(partition) = &status.partition {
+            let stores =
+                |number| Member::new(number).is_some_and(|it| partition.placement.stores(it));
+            servers.retain(|server| stores(server.number));
+        }
+        if alone {
             servers.push(Server {
                 number: self.member().number(),
                 host: this_machine(),
@@ -51,5 +61,18 @@ impl Client {
         }
         servers.sort_unstable_by_key(|server| server.number);
         Ok(servers)
+    }
+
+    /// Which server has most room for what is to be created, of two that are chosen at random
+    /// among those that keep files; its number. They are asked how they are if they have not said
+    /// so within a second.
+    ///
+    /// # Errors
+    /// `ENOSPC` if no server keeps files any more; those of asking this machine's server.
+    pub fn least_loaded(&self) -> Result<u16> {
+        match self.0.call(Request::Choose)? {
+            Reply::Elsewhere(member) => Ok(member.number()),
+            _ => Err(unexpected()),
+        }
     }
 }

@@ -54,6 +54,7 @@ pub fn open(path: &[u8]) -> Result<File, c_int> {
         unnamed: false,
         mode: 0,
         token: 0,
+        on: None,
     };
     connect::with(|client| {
         let directory = client.open(path, how)?;

@@ -115,6 +115,7 @@ fn how(name: &Name<'_>, flags: c_int, mode: u32) -> Served<OpenHow> {
         unnamed,
         mode: masked(mode),
         token: 0,
+        on: None,
     })
 }
 

@@ -91,6 +91,21 @@ static void places(void) {
     NONE(terral_object_create_on(c, 0, &address.id), EEXIST);
     NONE(terral_object_create_on(c, 1, NULL), ENOENT);
     NONE(terral_object_create_on(c, 1 << 20, NULL), EINVAL);
+    uint64_t least = 7;
+    CHECK(terral_least_loaded(t, &least) == 0 && least == 0);
+    FAILS(terral_least_loaded(t, NULL), EINVAL);
+    o = terral_object_create_least_loaded(c, NULL);
+    CHECK(o != NULL && terral_object_close(o) == 0);
+    NONE(terral_object_create_least_loaded(c, &address.id), EEXIST);
+    NONE(terral_object_create_striped(c, 0, 1000, NULL), EINVAL);
+    NONE(terral_object_create_striped(c, 1 << 20, 1 << 20, NULL), EINVAL);
+    NONE(terral_object_create_striped(c, 0, 1 << 20, &address.id), EEXIST);
+    /* Of one machine: one part. */
+    o = terral_object_create_striped(c, 4, 64 << 10, NULL);
+    CHECK(o != NULL && terral_object_write(o, "striped", 7, 200 << 10) == 0);
+    char striped[8] = {0};
+    CHECK(terral_object_read(o, striped, 8, 200 << 10) == 7 && strcmp(striped, "striped") == 0);
+    CHECK(terral_object_close(o) == 0);
     FAILS(terral_object_copy(c, &address, 0, &copy), EEXIST);
     FAILS(terral_object_copy(c, &address, 1, &copy), ENOENT);
     CHECK(terral_container_remove(c) == 0);

@@ -21,8 +21,12 @@ use crate::objects::{Address, Container};
 /// # Errors
 /// [`ErrorKind::Unsupported`] if there is no other one.
 pub(super) fn partner(client: &Client, of: u16) -> Result<u16> {
-    let members = client.status()?.partition.map_or_else(Vec::new, |partition| partition.members);
-    let is_in = |other: &&Other| other.connected && matches!(other.seat.standing, Standing::In(_));
+    let partition = client.status()?.partition;
+    let (members, placement) = partition.map(|it| (it.members, it.placement)).unwrap_or_default();
+    let is_in = |other: &&Other| {
+        let is_in = other.connected && matches!(other.seat.standing, Standing::In(_));
+        is_in && placement.stores(other.seat.member)
+    };
     let all: Vec<u16> =
         members.iter().filter(is_in).map(|other| other.seat.member.number()).collect();
     let after = all.iter().find(|server| **server > of);

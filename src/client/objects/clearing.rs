@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::{Kind, Name};
 
 /// That something is no more is what was wanted.
-fn unless_gone(done: Result<()>) -> Result<()> {
+pub(super) fn unless_gone(done: Result<()>) -> Result<()> {
     match done {
         Err(error) if error.kind == ErrorKind::NotFound => Ok(()),
         done => done,

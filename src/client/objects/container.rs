@@ -12,6 +12,7 @@ use super::address::{Address, ObjectId, invalid};
 use super::clearing::{clear, names_of};
 use super::copying;
 use super::object::Object;
+use super::striped::Within;
 use crate::client::Client;
 use crate::file::File;
 pub use crate::names::RESERVED;
@@ -55,7 +56,7 @@ pub struct ObjectStatus {
     pub in_backing: bool,
 }
 
-fn status(safety: &Safety) -> ObjectStatus {
+pub(super) fn status(safety: &Safety) -> ObjectStatus {
     ObjectStatus {
         bytes: safety.attributes.size,
         modified_ns: safety.attributes.modified_ns,
@@ -171,29 +172,75 @@ impl Container {
     }
 
     /// Creates an object on this machine's server; it is open for reading and writing. Nobody is
-    /// asked, but for the first here.
+    /// asked, but for the first here. Where this machine keeps no files, or they are laid out in
+    /// another way there, it is created where it is to be: its address says so.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if there is one of this id on this server, [`ErrorKind::NotFound`] if
     /// the container is no more.
     pub fn create_object(&self, id: ObjectId) -> Result<Object> {
-        let address = Address { server: self.client.member().number(), id };
-        let path = self.path_of(address)?;
-        let how = OpenHow {
+        match self.create_or_elsewhere(id, None)? {
+            Ok(object) => Ok(object),
+            Err(on) if on == self.client.member() => self.create_object_here(id),
+            Err(on) => self.create_object_on(on.number(), id),
+        }
+    }
+
+    /// Creates an object on the server of the run that has most room, of two chosen at random
+    /// ([`Client::least_loaded`]); its address says which.
+    ///
+    /// # Errors
+    /// As [`Container::create_object_on`]; `ENOSPC` if no server keeps files any more.
+    pub fn create_object_least_loaded(&self, id: ObjectId) -> Result<Object> {
+        self.create_object_on(self.client.least_loaded()?, id)
+    }
+
+    /// Creates an object on this machine's server, whatever is said of such files.
+    ///
+    /// # Errors
+    /// As [`Container::create_object`]; [`ErrorKind::Unsupported`] if it keeps no files.
+    pub fn create_object_here(&self, id: ObjectId) -> Result<Object> {
+        let none =
+            |_| Error::new(ErrorKind::Unsupported, "objects on a server that keeps no files");
+        self.create_or_elsewhere(id, Some(self.client.member()))?.map_err(none)
+    }
+
+    pub(super) fn within(&self) -> Within<'_> {
+        Within { client: &self.client, path: &self.path }
+    }
+
+    /// How a file of an object is created, on a server if that is said.
+    pub(super) fn how_to_create(&self, on: Option<Member>) -> OpenHow {
+        OpenHow {
             access: (access::READ | access::WRITE) as u8,
             create: true,
             exclusive: true,
             mode: self.mode & OBJECT_MODE,
+            on,
             ..OpenHow::default()
-        };
-        let file = match self.client.open(&path, how) {
+        }
+    }
+
+    /// Creates an object on this machine's server, or gives the one on which it is to be.
+    fn create_or_elsewhere(
+        &self,
+        id: ObjectId,
+        on: Option<Member>,
+    ) -> Result<std::result::Result<Object, Member>> {
+        let address = Address { server: self.client.member().number(), id };
+        let path = self.path_of(address)?;
+        let how = self.how_to_create(on);
+        let opened = match self.client.open_or_elsewhere(&path, how) {
             Err(error) if error.kind == ErrorKind::NotFound => {
                 self.make_room(address.server)?;
-                self.client.open(&path, how)
+                self.client.open_or_elsewhere(&path, how)
             }
             opened => opened,
         };
-        Ok(Object::new(file?, address))
+        match opened? {
+            Ok(opened) => Ok(Ok(Object::new(opened.into_file()?, address))),
+            Err(on) => Ok(Err(on)),
+        }
     }
 
     /// Creates an object on another server of the run, which is asked: there its bytes are, once
@@ -204,7 +251,7 @@ impl Container {
     /// `EIO` if that was killed meanwhile, and may have created it.
     pub fn create_object_on(&self, server: u16, id: ObjectId) -> Result<Object> {
         if server == self.client.member().number() {
-            return self.create_object(id);
+            return self.create_object_here(id);
         }
         let address = Address { server, id }.checked()?;
         let created = self.place(address, Placing::Create { mode: self.mode })?;
@@ -225,6 +272,7 @@ impl Container {
     /// [`ErrorKind::NotFound`] if there is no such object or server; [`ErrorKind::NoSpace`] if
     /// memory is full there.
     pub fn copy_object(&self, of: Address, to: u16) -> Result<Address> {
+        self.within().must_be_whole(of)?;
         let address = Address { server: to, id: of.id }.checked()?;
         let (size, mut at) = (self.size(of)?, 0);
         // Once for an empty one, too.
@@ -251,7 +299,7 @@ impl Container {
             return Err(Error::new(ErrorKind::Exists, format!("object {}", of.id)));
         }
         let from = self.open_object(of, false)?;
-        let to = match self.create_object(of.id) {
+        let to = match self.create_object_here(of.id) {
             Err(error) if error.kind == ErrorKind::Exists => self.open_object(here, true),
             created => created,
         };
@@ -277,7 +325,7 @@ impl Container {
     }
 
     /// The directory in which a server's objects are.
-    fn make_room(&self, server: u16) -> Result<()> {
+    pub(super) fn make_room(&self, server: u16) -> Result<()> {
         let path = [&self.path, server.to_string().as_bytes()].join(&b'/');
         match self.client.make_directory(&path, self.mode) {
             Err(error) if error.kind == ErrorKind::Exists => Ok(()),
@@ -299,17 +347,14 @@ impl Container {
             file.close();
             return Err(Error::new(ErrorKind::Denied, format!("sealed object {}", address.id)));
         }
-        Ok(Object::new(file, address))
-    }
-
-    /// How an object is, and where it is safe. Its home is asked.
-    pub fn status(&self, address: Address) -> Result<ObjectStatus> {
-        self.client.safety(&self.path_of(address)?).map(|safety| status(&safety))
-    }
-
-    /// How many bytes an object has.
-    pub fn size(&self, address: Address) -> Result<u64> {
-        Ok(self.client.stat(&self.path_of(address)?)?.size)
+        match self.within().parts_of(&file, address, rights as u8) {
+            Ok(None) => Ok(Object::new(file, address)),
+            Ok(Some(parts)) => Ok(Object::striped(file, address, parts)),
+            Err(error) => {
+                file.close();
+                Err(error)
+            }
+        }
     }
 
     /// Addresses of all objects, of all servers, in order.
@@ -325,16 +370,13 @@ impl Container {
         Ok(all)
     }
 
-    /// Removes an object; who has it open keeps it.
-    pub fn remove_object(&self, address: Address) -> Result<()> {
-        self.client.unlink(&self.path_of(address)?)
-    }
-
     /// Gives an object a name, by which it is a file; its address stays.
     ///
     /// # Errors
-    /// [`ErrorKind::Exists`] if the name is taken; those of a link.
+    /// [`ErrorKind::Exists`] if the name is taken; [`ErrorKind::Unsupported`] of a striped one;
+    /// those of a link.
     pub fn bind_object(&self, address: Address, name: &[u8]) -> Result<()> {
+        self.within().must_be_whole(address)?;
         self.client.link(&self.path_of(address)?, name)
     }
 
@@ -342,8 +384,9 @@ impl Container {
     /// address any more.
     ///
     /// # Errors
-    /// Those of a rename.
+    /// Those of a rename; [`ErrorKind::Unsupported`] of a striped one.
     pub fn move_object(&self, address: Address, name: &[u8]) -> Result<()> {
+        self.within().must_be_whole(address)?;
         self.client.rename(&self.path_of(address)?, name, RenameHow::Replace)
     }
 

@@ -10,6 +10,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::address::Address;
 use super::attribute::{Value, attribute_of, key_of, name_of};
+use super::parts::Parts;
 use super::vector::{self, Extent};
 use crate::file::File;
 use crate::holes;
@@ -22,13 +23,24 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub struct Object {
     file: File,
     address: Address,
+    /// What it consists of, if its bytes are in several files, the first of which it is.
+    parts: Option<Arc<Parts>>,
     /// What was submitted and is not done.
     pub(super) under_way: Arc<UnderWay>,
 }
 
 impl Object {
     pub(super) fn new(file: File, address: Address) -> Self {
-        Object { file, address, under_way: Arc::default() }
+        Object { file, address, parts: None, under_way: Arc::default() }
+    }
+
+    pub(super) fn striped(file: File, address: Address, parts: Parts) -> Self {
+        Object { parts: Some(Arc::new(parts)), ..Object::new(file, address) }
+    }
+
+    /// Whether its bytes are in several files.
+    pub fn is_striped(&self) -> bool {
+        self.parts.is_some()
     }
 
     /// Where it is in its container.
@@ -36,14 +48,17 @@ impl Object {
         self.address
     }
 
-    /// The file that it is.
+    /// The file that it is; of a striped one, the first.
     pub fn file(&self) -> &File {
         &self.file
     }
 
     /// Bytes, from the first to the last that was written.
     pub fn size(&self) -> u64 {
-        self.file.size()
+        match &self.parts {
+            Some(parts) => parts.size().unwrap_or(0),
+            None => self.file.size(),
+        }
     }
 
     /// Writes all of `bytes` at `at`.
@@ -52,12 +67,18 @@ impl Object {
     /// [`ErrorKind::BadHandle`] if it is not open for writing, [`ErrorKind::TooLarge`] beyond any
     /// object, [`ErrorKind::NoSpace`] if memory is full and nothing can be drained.
     pub fn write(&self, bytes: &[u8], at: u64) -> Result<()> {
-        self.file.write_at(bytes, at).map(drop)
+        let Some(parts) = &self.parts else { return self.file.write_at(bytes, at).map(drop) };
+        let extent = Extent { at, bytes: bytes.len() as u64 };
+        vector::check(&[extent], bytes.len())?;
+        parts.write(&[extent], bytes)
     }
 
     /// Reads at `at`. Fewer bytes than asked for only at its end.
     pub fn read(&self, buffer: &mut [u8], at: u64) -> Result<usize> {
-        self.file.read_at(buffer, at)
+        let Some(parts) = &self.parts else { return self.file.read_at(buffer, at) };
+        let extent = Extent { at, bytes: buffer.len() as u64 };
+        vector::check(&[extent], buffer.len())?;
+        parts.read(&[extent], buffer)
     }
 
     /// Writes bytes that are packed one after the other to extents of it, in their order: where two
@@ -69,6 +90,9 @@ impl Object {
     /// fails later leaves what came before it.
     pub fn write_vector(&self, extents: &[Extent], packed: &[u8]) -> Result<()> {
         vector::check(extents, packed.len())?;
+        if let Some(parts) = &self.parts {
+            return parts.write(extents, packed);
+        }
         let mut rest = packed;
         for extent in extents {
             let (piece, others) = rest.split_at(extent.bytes as usize);
@@ -85,6 +109,9 @@ impl Object {
     /// As [`Object::write_vector`].
     pub fn read_vector(&self, extents: &[Extent], packed: &mut [u8]) -> Result<usize> {
         vector::check(extents, packed.len())?;
+        if let Some(parts) = &self.parts {
+            return parts.read(extents, packed);
+        }
         let (mut rest, mut within) = (packed, 0);
         for extent in extents {
             let (piece, others) = rest.split_at_mut(extent.bytes as usize);
@@ -100,8 +127,10 @@ impl Object {
     /// whoever on whatever machine; see [`File::update_id`].
     ///
     /// # Errors
-    /// [`ErrorKind::Busy`] or [`ErrorKind::TextBusy`] while somebody has it mapped to store there.
+    /// [`ErrorKind::Busy`] or [`ErrorKind::TextBusy`] while somebody has it mapped to store there;
+    /// [`ErrorKind::Unsupported`] of a striped one.
     pub fn update_id(&self) -> Result<u64> {
+        self.must_be_whole()?;
         self.file.update_id()
     }
 
@@ -113,6 +142,7 @@ impl Object {
     /// message has room for, [`File::write_if`] says how much; those of [`Object::write_vector`].
     pub fn write_if(&self, id: u64, extents: &[Extent], packed: &[u8]) -> Result<u64> {
         vector::check(extents, packed.len())?;
+        self.must_be_whole()?;
         let mut rest = packed;
         let writes: Vec<(u64, &[u8])> = extents
             .iter()
@@ -130,19 +160,19 @@ impl Object {
     /// # Errors
     /// As [`Object::write`].
     pub fn punch(&self, at: u64, bytes: u64) -> Result<()> {
-        let end = vector::end(at, bytes)?.min(self.size());
-        let mut at = at;
-        while at < end {
-            let Some(data) = self.file.seek(at, holes::Extent::Data)? else { return Ok(()) };
-            let hole = self.file.seek(data, holes::Extent::Hole)?.unwrap_or(end);
-            at = data.max(at);
-            while at < hole.min(end) {
-                let count = ((hole.min(end) - at) as usize).min(ZEROS.len());
-                self.write(&ZEROS[..count], at)?;
-                at += count as u64;
-            }
+        let end = vector::end(at, bytes)?;
+        match &self.parts {
+            Some(parts) => parts.ranges((at, end), punch),
+            None => punch(&self.file, at, end),
         }
-        Ok(())
+    }
+
+    fn must_be_whole(&self) -> Result<()> {
+        let what = || format!("object {} is striped over servers", self.address.id);
+        match self.parts {
+            Some(_) => Err(Error::new(ErrorKind::Unsupported, what())),
+            None => Ok(()),
+        }
     }
 
     /// Makes it so long.
@@ -150,12 +180,17 @@ impl Object {
     /// # Errors
     /// As [`Object::write`].
     pub fn truncate(&self, bytes: u64) -> Result<()> {
-        self.file.truncate(bytes)
+        match &self.parts {
+            Some(parts) => parts.ranges((0, bytes), |file, _, size| file.truncate(size)),
+            None => self.file.truncate(bytes),
+        }
     }
 
     /// Returns when what was written is as safe as the durability of its container promises.
     pub fn sync(&self) -> Result<()> {
-        self.file.sync()
+        let synced = self.file.sync();
+        let others = self.parts.as_ref().map_or(Ok(()), |parts| parts.others(File::sync));
+        synced.and(others)
     }
 
     /// Sets an attribute, or removes it (`None`).
@@ -197,7 +232,30 @@ impl Object {
         }
         self.under_way.wait();
         let committed = self.file.commit();
+        let others = self.parts.as_ref().map_or(Ok(()), |parts| {
+            parts.others(|file| {
+                let committed = file.commit();
+                file.close();
+                committed
+            })
+        });
         self.file.close();
-        committed
+        committed.and(others)
     }
+}
+
+/// Bytes of a file are zeros, as far as it is long.
+fn punch(file: &File, at: u64, end: u64) -> Result<()> {
+    let (mut at, end) = (at, end.min(file.size()));
+    while at < end {
+        let Some(data) = file.seek(at, holes::Extent::Data)? else { return Ok(()) };
+        let hole = file.seek(data, holes::Extent::Hole)?.unwrap_or(end);
+        at = data.max(at);
+        while at < hole.min(end) {
+            let count = ((hole.min(end) - at) as usize).min(ZEROS.len());
+            file.write_at(&ZEROS[..count], at)?;
+            at += count as u64;
+        }
+    }
+    Ok(())
 }

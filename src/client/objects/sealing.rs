@@ -21,14 +21,14 @@ impl Container {
         let path = self.path_of(address)?;
         let seen = self.client.stat(&path)?;
         if is_sealed(&seen) {
-            return Ok(());
+            return self.seal_parts(address, &seen);
         }
         let set =
             |mode| self.client.change(&path, Change { mode: Some(mode), ..Change::default() });
         let mode = seen.mode & 0o7777;
         set(mode & !WRITERS)?;
         if !self.client.safety(&path)?.open_for_writing {
-            return Ok(());
+            return self.seal_parts(address, &seen);
         }
         set(mode)?;
         let what = format!("object {} is open for writing: close it first", address.id);

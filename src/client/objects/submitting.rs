@@ -75,6 +75,7 @@ impl Object {
     pub fn write_at_once(&self, extents: &[Extent], packed: &[u8]) -> bool {
         let mut rest = packed;
         packed.len() <= AT_ONCE_MAX
+            && !self.is_striped()
             && vector::check(extents, packed.len()).is_ok()
             && extents.iter().all(|extent| {
                 let (piece, others) = rest.split_at(extent.bytes as usize);
@@ -85,7 +86,10 @@ impl Object {
 
     /// As [`Object::read_vector`] likewise. `None`: that may tell.
     pub fn read_at_once(&self, extents: &[Extent], packed: &mut [u8]) -> Option<usize> {
-        if packed.len() > AT_ONCE_MAX || vector::check(extents, packed.len()).is_err() {
+        if packed.len() > AT_ONCE_MAX
+            || self.is_striped()
+            || vector::check(extents, packed.len()).is_err()
+        {
             return None;
         }
         let (mut rest, mut within) = (packed, 0);

@@ -12,6 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
+use crate::wire::placement::Placement;
 use crate::wire::roster::{Certificate, Partition, Policy, Roster};
 
 /// One effect.
@@ -206,6 +207,8 @@ pub enum Membership {
     },
     /// By what members prove who they are, as the control says.
     Certificates(Vec<Certificate>),
+    /// Where new bytes are, as the control says.
+    Placement(Placement),
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

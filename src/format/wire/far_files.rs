@@ -376,10 +376,10 @@ impl FarFile<'_> {
             | FarFile::Accepted(..)
             | FarFile::Mapped(..)
             | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
-            FarFile::Place { what: Placing::Create { .. }, .. } => {
+            FarFile::Place { what, .. } if what.creates() => {
                 Operations::CREATE.and(Operations::WRITE)
             }
-            FarFile::Place { what: Placing::Copy { .. }, .. } => {
+            FarFile::Place { .. } => {
                 Operations::CREATE.and(Operations::WRITE).and(Operations::READ)
             }
             FarFile::Lost(..) => Operations::REMOVE,

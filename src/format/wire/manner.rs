@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ids::Member;
+
 /// How to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenHow {
@@ -23,6 +25,9 @@ pub struct OpenHow {
     pub mode: u32,
     /// Token of a named lock with which it is made empty; 0: without one.
     pub token: u64,
+    /// Of a file that is to be made: which member's server has it, as the server has said it is to
+    /// be; `None`: it has not.
+    pub on: Option<Member>,
 }
 
 /// What a rename does with what is at the new name.

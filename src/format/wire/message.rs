@@ -15,12 +15,11 @@ use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
 use crate::wire::person::Person;
-use crate::wire::placed::Placing;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 use crate::wire::transactions;
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -330,6 +329,19 @@ pub enum Request<'a> {
     },
     /// Who opens files that match it from now on writes so: [`super::roster::Policy`]. (`admin`)
     Policy(&'a str, Option<super::roster::Consistency>),
+    /// New files that match it are created so from now on:
+    /// [`LayoutPolicy`](super::placement::LayoutPolicy). (`admin`)
+    Layout(&'a str, Option<super::placement::Layout>),
+    /// A member keeps bytes of new files from now on, or does not. (`admin`)
+    Role {
+        /// Which.
+        member: Member,
+        /// Whether it does.
+        stores: bool,
+    },
+    /// On which server new bytes are to be, of two chosen at random the one that has more room →
+    /// [`Reply::Elsewhere`].
+    Choose,
     /// As [`Request::Finish`]; a member of several leaves in order, or may not. Whether files that
     /// only it has may be lost. (`admin`)
     Stop(bool),
@@ -384,6 +396,7 @@ impl Request<'_> {
             | Request::Status
             | Request::Late { .. }
             | Request::Renew
+            | Request::Choose
             | Request::Unblock { .. } => Operations(0),
             Request::Challenge | Request::Login(..) | Request::Whom => Operations(0),
             Request::Authorize(..) | Request::Logout(_) | Request::Negotiate(..) => Operations(0),
@@ -427,6 +440,7 @@ impl Request<'_> {
             }
             Request::Finish | Request::Invite(_) | Request::Leave => Operations::ADMIN,
             Request::Fence { .. } | Request::Policy(..) | Request::Stop(_) => Operations::ADMIN,
+            Request::Layout(..) | Request::Role { .. } => Operations::ADMIN,
             Request::Capability | Request::Revoke(_) | Request::SetContainer(_) => {
                 Operations::ADMIN
             }
@@ -452,6 +466,8 @@ impl Request<'_> {
                 | Request::Invite(_)
                 | Request::Fence { .. }
                 | Request::Policy(..)
+                | Request::Layout(..)
+                | Request::Role { .. }
                 | Request::Stop(_)
                 | Request::Leave
                 | Request::Capability
@@ -479,6 +495,7 @@ impl Request<'_> {
                 | Request::StopWaiting(_)
                 | Request::Present(_)
                 | Request::Renew
+                | Request::Choose
                 | Request::Use { .. }
                 | Request::Preallocate { .. }
         ) || matches!(self, Request::Far(far) if far.is_apart())
@@ -563,8 +580,7 @@ impl Request<'_> {
                 | Request::SetXattr { .. }
                 | Request::Transact(_)
                 | Request::Far(FarFile::Open { .. } | FarFile::Lost(..))
-                | Request::Far(FarFile::Place { what: Placing::Create { .. }, .. })
-        )
+        ) || matches!(self, Request::Far(FarFile::Place { what, .. }) if what.creates())
     }
 }
 
@@ -620,6 +636,9 @@ pub enum Reply {
     Everywhere(Vec<MemberAnswer>),
     /// The number of a FIFO or a socket: the kernel has what it stands for.
     Node(Ino),
+    /// The file is to be created by this member's server, and is not yet: ask again and say so
+    /// ([`OpenHow::on`](super::manner::OpenHow::on)); or, to [`Request::Choose`], which was chosen.
+    Elsewhere(Member),
     /// It is to be done anew.
     Again,
     /// The text of a [`crate::wire::roster::Invitation`], for one server.

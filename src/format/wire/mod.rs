@@ -24,6 +24,8 @@ pub mod updates;
 
 pub mod placed;
 
+pub mod placement;
+
 pub mod attributes;
 
 pub mod roster;

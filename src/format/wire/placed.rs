@@ -19,6 +19,14 @@ pub enum Placing {
         /// Permission bits of its container, as who asks knows them: nobody there need look.
         mode: u32,
     },
+    /// No object, but a file: the path is its own, and the id is none. It is created there, empty,
+    /// and has that name. [`ErrorKind::Exists`](crate::ErrorKind::Exists) if something has.
+    File {
+        /// Permission bits, umask already taken off.
+        mode: u32,
+        /// Who asks fails if something has the name: then it must not be created twice.
+        exclusive: bool,
+    },
     /// These bytes of the one of this id that another server has are had there, too, in an object
     /// that is created if there is none; fewer at its end. Done twice, it is as if done once.
     Copy {
@@ -37,16 +45,29 @@ impl Placing {
     /// doing what this machine waits for.
     pub fn counted(&self) -> u64 {
         match self {
-            Placing::Create { .. } => NUMBERS - 1,
+            Placing::Create { .. } | Placing::File { .. } => NUMBERS - 1,
             Placing::Copy { .. } => NUMBERS - 2,
         }
+    }
+}
+
+impl Placing {
+    /// Whether something is created, and opened then.
+    pub fn creates(&self) -> bool {
+        !matches!(self, Placing::Copy { .. })
+    }
+
+    /// Whether it must not be done again by another process of the server that was asked, which
+    /// does not know whether it was done.
+    pub fn is_once(&self) -> bool {
+        matches!(self, Placing::Create { .. } | Placing::File { exclusive: true, .. })
     }
 }
 
 /// Which object, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// The path of its container, from the root.
+    /// The path of its container, from the root; of a file, its own.
     pub container: Vec<u8>,
     /// Its id.
     pub id: u128,

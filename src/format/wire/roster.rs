@@ -12,6 +12,7 @@ use super::containers::{Container, ContainerName, Quota};
 use super::digits;
 use super::moving::{Moving, Of};
 use super::person::Person;
+use super::placement::Placement;
 use crate::frame;
 use crate::ids::{Epoch, Member, Number, ServerId};
 use crate::moment::Moment;
@@ -143,6 +144,9 @@ pub struct Roster {
     /// Of each member, in order of members. Said and written down beside it.
     #[serde(skip)]
     pub certificates: Vec<Certificate>,
+    /// Where new bytes are. Said and written down beside it.
+    #[serde(skip)]
+    pub placement: Placement,
 }
 
 impl Roster {
@@ -204,15 +208,16 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these certificates, policies, containers and quotas,
-    /// and all this was revoked.
+    /// By the control: this is so now, with these certificates, policies, containers, quotas
+    /// and placement, and all this was revoked.
     Roster(
-        Roster,
+        Box<Roster>,
         Vec<Certificate>,
         Vec<Policy>,
         Vec<Revoked>,
         Vec<Container>,
         Vec<(ContainerName, Quota)>,
+        Placement,
     ),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),

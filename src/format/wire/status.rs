@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Member};
 use crate::wire::attributes::Attributes;
+use crate::wire::placement::Placement;
 use crate::wire::roster::{Consistency, Policy, Seat};
 
 /// Bytes and names, used and free.
@@ -196,6 +197,8 @@ pub struct Membership {
     pub losses: Losses,
     /// What holds for files by their paths.
     pub policies: Vec<Policy>,
+    /// Who keeps bytes of new files, and where those of some paths are created.
+    pub placement: Placement,
 }
 
 /// How a server is.

@@ -20,9 +20,10 @@ thread; Python's lock is released meanwhile.
 
 from .checkpoints import Checkpoint, Checkpoints, Part, Restart
 from .connection import Connection, Server, connect
-from .objects import Address, Container, Object, Status, derived_id, random_id
+from .objects import LEAST_LOADED, Address, Container, Object, Status, derived_id, random_id
 
 __all__ = [
+    "LEAST_LOADED",
     "Address",
     "Checkpoint",
     "Checkpoints",

@@ -1,5 +1,6 @@
 """A connection to a server of this machine."""
 
+import ctypes
 import os
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class Connection(Holder):
         super().__init__(Handle(calls.connect(said), calls.disconnect))
 
     def servers(self):
-        """The servers of the run that answer within two seconds, by their numbers: where an object
+        """The servers of the run that keep files and answer within two seconds: where an object
         can be created, and how much memory is left there. All are asked."""
         room = 0
         while True:
@@ -42,6 +43,12 @@ class Connection(Holder):
             if count <= room:
                 return [_server(one) for one in raw[:count]]
             room = count
+
+    def least_loaded(self):
+        """The number of the one of them that has more memory free, of two chosen at random."""
+        number = ctypes.c_uint64()
+        calls.least_loaded(self.handle.raw, ctypes.byref(number))
+        return number.value
 
 
 def connect(instance=None):

@@ -12,6 +12,9 @@ from .connection import Connection
 
 _TYPES = {"i": "=q", "r": "=d"}
 
+# The machine that has more memory free, of two chosen at random.
+LEAST_LOADED = "least-loaded"
+
 
 class Address(NamedTuple):
     """Which object of a container: 128 bits, and the machine on which it was created."""
@@ -273,12 +276,20 @@ class Container(Holder):
 
     def create(self, id=None, on=None):
         """Creates an object on this machine, or on another machine of the run (`on`: the number of
-        its server), and opens it. Without an id, a random one. Raises FileExistsError if there is
+        its server, or `LEAST_LOADED`), and opens it. Without an id, a random one. Raises FileExistsError if there is
         one of this id there, FileNotFoundError if there is no such server."""
         raw = None if id is None else ctypes.byref(_id_to(id))
         if on is None:
             return Object(calls.object_create(self.handle.raw, raw))
+        if on == LEAST_LOADED:
+            return Object(calls.object_create_least_loaded(self.handle.raw, raw))
         return Object(calls.object_create_on(self.handle.raw, on, raw))
+
+    def create_striped(self, count=0, stripe_bytes=2 << 20, id=None):
+        """Creates an object whose bytes go round over `count` machines (0: all), `stripe_bytes` at a
+        time, from this one on. It is one object; `terral.h` says what is not done in one step."""
+        raw = None if id is None else ctypes.byref(_id_to(id))
+        return Object(calls.object_create_striped(self.handle.raw, count, stripe_bytes, raw))
 
     def copy(self, address, to):
         """Has an object on another machine as well, with the bytes that it has now; gives the

@@ -35,6 +35,7 @@ use crate::deferred::waiting::Waiting;
 use crate::far::role::Far;
 use crate::locks::fences::Fences;
 use crate::locks::{Locks, releasing};
+use crate::members::placement;
 use crate::members::role::Members;
 use crate::naming::names::Names;
 use crate::naming::starting::Starting;
@@ -450,6 +451,9 @@ impl State {
         if let Membership::Joined { me, server, root, partition } = member {
             self.members = Some(Box::new(Members::joined((*me, *server), *root, *partition)));
             self.authz.joined(*server, me == root);
+        }
+        if let Membership::Placement(of) = member {
+            self.sessions.ask_where(!placement::is_usual(of));
         }
         self.names.apply_member(member);
         self.members.iter_mut().for_each(|members| members.apply(member));

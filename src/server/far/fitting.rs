@@ -41,7 +41,9 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
         Act::Fencing(..) => matches!(done, Done::Fenced(_)),
         // Whose it is, is looked at where it is opened.
-        Act::Place(Placing::Create { .. }) => matches!(done, Done::Placed(_)),
+        Act::Place(Placing::Create { .. } | Placing::File { .. }) => {
+            matches!(done, Done::Placed(_))
+        }
         Act::Update(..) => matches!(done, Done::Updated(_)),
         Act::IsOpen => matches!(done, Done::Done | Done::Open),
     }

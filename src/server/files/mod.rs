@@ -3,3 +3,4 @@
 pub mod closing;
 pub mod far_reads;
 pub mod opening;
+pub mod placed;

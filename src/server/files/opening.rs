@@ -191,7 +191,21 @@ pub fn place(
     let how = OpenHow { access: (access::READ | access::WRITE) as u8, ..OpenHow::default() };
     // Nobody here has looked at its path, which policies go by.
     let path = [container, format!("{}/{id:032x}", on.number()).as_bytes()].join(&b'/');
-    let access = by_policy(state, (ino, &path), (how.access, how.token));
+    open_placed(state, caller, (ino, number), (&path, how))
+}
+
+/// Opens a file that was just created where its bytes are, on another machine: whatever its bits
+/// let who created it do later.
+///
+/// # Errors
+/// If who asks must wait, and what the other member says.
+pub fn open_placed(
+    state: &mut State,
+    caller: &Caller,
+    (ino, number): (Ino, Number),
+    (path, how): (&[u8], OpenHow),
+) -> Result<Reply> {
+    let access = by_policy(state, (ino, path), (how.access, how.token));
     open_far(state, caller, (ino, number), how, access)
 }
 

@@ -10,6 +10,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::person::{GROUPS_MAX, Person};
+use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{
     ADDRESSES_MAX, Certificate, Invitation, Partition, Roster, Seat, Secret,
 };
@@ -40,7 +41,8 @@ pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
     let seats = vec![Seat { member: Member::LEAST, standing, addresses: Vec::new() }];
     let certificates = vec![Certificate { member: Member::LEAST, key, user: None }];
     let policies = Vec::new();
-    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies, certificates });
+    let placement = Placement::default();
+    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies, certificates, placement });
     Ok(())
 }
 
@@ -52,7 +54,8 @@ pub fn accept(state: &mut State, invitation: &Invitation) {
     // Less than any that the control says: of the others nothing is known yet.
     let (seats, policies) = (vec![control.clone(), own], Vec::new());
     let certificates = vec![Certificate { member: control.member, key: *key, user: None }];
-    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies, certificates });
+    let placement = Placement::default();
+    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies, certificates, placement });
 }
 
 /// These are in from now on.
@@ -63,9 +66,12 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let policies = (known != Some(&roster.policies)).then(|| roster.policies.clone());
     let known = state.members.as_ref().map(|members| &members.roster().certificates);
     let certificates = (known != Some(&roster.certificates)).then(|| roster.certificates.clone());
+    let known = state.members.as_ref().map(|members| &members.roster().placement);
+    let placement = (known != Some(&roster.placement)).then(|| roster.placement.clone());
     state.record(Membership::Roster(roster));
     certificates.into_iter().for_each(|all| state.record(Membership::Certificates(all)));
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
+    placement.into_iter().for_each(|of| state.record(Membership::Placement(of)));
     tell(state, Input::Table(Table { epoch, members }));
 }
 

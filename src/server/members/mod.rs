@@ -11,6 +11,7 @@ pub mod control;
 pub mod copies;
 pub mod moving;
 mod numbers;
+pub mod placement;
 pub mod policies;
 pub mod requiring;
 pub mod role;

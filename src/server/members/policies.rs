@@ -42,7 +42,11 @@ pub fn set(state: &mut State, pattern: &str, consistency: Option<Consistency>) -
     Ok(())
 }
 
-fn check(pattern: &str) -> Result<()> {
+/// Refuses what is no pattern.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], with the reason.
+pub(super) fn check(pattern: &str) -> Result<()> {
     let invalid = |why: &str| Error::new(ErrorKind::Invalid, format!("{pattern}: {why}"));
     if pattern.is_empty() || pattern.starts_with('/') {
         return Err(invalid("patterns are relative to the root, and not empty"));
@@ -51,6 +55,11 @@ fn check(pattern: &str) -> Result<()> {
         return Err(invalid("too long"));
     }
     Pattern::new(pattern).map(drop).map_err(|error| invalid(error.msg))
+}
+
+/// Whether a pattern that was checked matches a path.
+pub(super) fn matches(pattern: &str, path: &str) -> bool {
+    Pattern::new(pattern).is_ok_and(|pattern| pattern.matches_with(path, HOW))
 }
 
 /// When others see what is written to a file, which was named so.
@@ -62,9 +71,7 @@ pub fn of(state: &State, ino: Ino, named: &[u8]) -> Consistency {
     }
     let path = state.names.path(ino).unwrap_or_else(|| named.to_vec());
     let path = String::from_utf8_lossy(&path);
-    let matches = |policy: &&Policy| {
-        Pattern::new(&policy.pattern).is_ok_and(|pattern| pattern.matches_with(&path, HOW))
-    };
+    let matches = |policy: &&Policy| matches(&policy.pattern, &path);
     policies.find(matches).map(|policy| policy.consistency).unwrap_or_default()
 }
 

@@ -33,6 +33,7 @@ mod departing;
 mod here;
 mod inviting;
 mod knowing;
+mod loads;
 mod losses;
 mod outbox;
 mod settling;
@@ -44,6 +45,8 @@ use counting::Counting;
 use departing::Departing;
 use here::Here;
 use inviting::Inviting;
+pub use loads::Load;
+use loads::Loads;
 use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
@@ -118,6 +121,7 @@ macro_rules! here {
             numbers: &$members.numbers,
             users: &$members.users,
             changed: &$members.changed,
+            placement: &$members.roster.placement,
         }
     };
 }
@@ -209,6 +213,8 @@ pub struct Members {
     losses: Losses,
     departing: Departing,
     inviting: Inviting,
+    /// How others are, as they say.
+    loads: Loads,
 }
 
 impl Members {
@@ -257,6 +263,7 @@ impl Members {
             losses: Losses::default(),
             departing: Departing::default(),
             inviting: Inviting::default(),
+            loads: Loads::default(),
         }
     }
 
@@ -296,6 +303,7 @@ impl Members {
                     durable.apply(record.clone());
                 }
             }
+            Membership::Placement(placement) => self.roster.placement.clone_from(placement),
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
@@ -304,8 +312,9 @@ impl Members {
             Membership::Roster(roster) => {
                 let policies = std::mem::take(&mut self.roster.policies);
                 let certificates = std::mem::take(&mut self.roster.certificates);
+                let placement = std::mem::take(&mut self.roster.placement);
                 self.departing.follows(roster, &self.roster);
-                self.roster = Roster { policies, certificates, ..roster.clone() };
+                self.roster = Roster { policies, certificates, placement, ..roster.clone() };
                 self.losses.begins_anew();
             }
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
@@ -340,7 +349,8 @@ impl Members {
         let policies = Membership::Policies(self.roster.policies.clone());
         let certificates = Membership::Certificates(self.roster.certificates.clone());
         let roster = Membership::Roster(self.roster.clone());
-        let joined = joined.chain([roster, certificates, policies]);
+        let placement = Membership::Placement(self.roster.placement.clone());
+        let joined = joined.chain([roster, certificates, policies, placement]);
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));

@@ -13,6 +13,7 @@ use crate::core::state::State;
 use crate::members::moving;
 use crate::naming::names::Place;
 use crate::naming::permitting;
+use crate::naming::placement;
 use crate::naming::{charging, counting, elsewhere, exchanging, homes, listing, lookup, making};
 use crate::storage::bringing;
 
@@ -30,8 +31,11 @@ pub fn rename(
     to: &[u8],
     how: RenameHow,
 ) -> Result<()> {
+    // Who keeps no files has their directories for no longer than others look at them, or not at
+    // all: so they do not go with it.
+    let by_home = homes::decide(state) || !placement::stores_here(state);
     let elsewhere = homes::moved_by_control(state, caller, (from, to), how)?
-        || (homes::decide(state) && homes::rename(state, caller, (from, to), how, None)?);
+        || (by_home && homes::rename(state, caller, (from, to), how, None)?);
     match elsewhere {
         true => Ok(()),
         false => rename_here(state, caller, from, to, how),

@@ -83,6 +83,7 @@ impl Names {
             | Membership::Batch { .. }
             | Membership::Merged { .. }
             | Membership::Policies(_)
+            | Membership::Placement(_)
             | Membership::Certificates(_)
             | Membership::Bound { .. }
             | Membership::Returned { .. } => {}

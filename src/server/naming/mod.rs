@@ -26,6 +26,7 @@ pub mod nodes;
 pub mod orphans;
 mod owed;
 pub mod permitting;
+pub mod placement;
 mod planning;
 mod records;
 mod replacing;

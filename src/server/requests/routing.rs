@@ -12,14 +12,14 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
 use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
-use crate::files::{closing, far_reads, opening};
+use crate::files::{closing, far_reads, opening, placed};
 use crate::locks::Waiter;
-use crate::members::{control, policies, requiring};
+use crate::members::{control, placement as roles, policies, requiring};
 use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
-use crate::naming::{making, nodes, orphans, transactions};
+use crate::naming::{making, nodes, orphans, placement, transactions};
 use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status, updating};
-use crate::sharing::{arriving, batching, borrowing, departing, everywhere, leaving};
+use crate::sharing::{arriving, batching, borrowing, containers, departing, everywhere, leaving};
 use crate::sharing::{revoking, safety};
 use crate::storage::{granting, mapping, reclaim};
 
@@ -72,7 +72,8 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Everywhere { hasten } => {
             everywhere::all(state, who, hasten).map(Reply::Everywhere)
         }
-        Request::Open { path, how } => opening::open(state, who, path, how),
+        Request::Open { path, how } => placed::open(state, who, path, how),
+        Request::Choose => placement::choose(state, who).map(Reply::Elsewhere),
         Request::Reopen { file, how } => opening::reopen(state, who, file, how),
         Request::Preallocate { count, kernel } => {
             preallocating::preallocate(state, who.session, count, kernel)
@@ -263,6 +264,14 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
         }
         Request::Policy(pattern, consistency) => {
             policies::set(state, pattern, consistency)?;
+        }
+        Request::Layout(pattern, layout) => {
+            roles::set_layout(state, pattern, layout)?;
+            containers::publish_if_asked(state);
+        }
+        Request::Role { member, stores } => {
+            roles::set_role(state, member, stores)?;
+            containers::publish_if_asked(state);
         }
         _ => return Err(Error::new(ErrorKind::Malformed, "not asked in this way")),
     }

@@ -72,6 +72,7 @@ fn membership(state: &State, members: &Members) -> Membership {
         sent: members.traffic().so_far(),
         losses: lost::losses(state),
         policies: members.roster().policies.clone(),
+        placement: members.roster().placement.clone(),
     }
 }
 

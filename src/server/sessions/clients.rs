@@ -61,12 +61,14 @@ pub struct Sessions {
     expires_s: u64,
     /// Names are changed by asking, whoever does.
     asks: bool,
+    /// New files are created elsewhere, or may be.
+    places: bool,
 }
 
 impl Default for Sessions {
     fn default() -> Self {
-        let (clients, known, ended, asks) = Default::default();
-        Sessions { clients, known, ended, expires_s: u64::MAX, asks }
+        let (clients, known, ended, asks, places) = Default::default();
+        Sessions { clients, known, ended, expires_s: u64::MAX, asks, places }
     }
 }
 
@@ -108,6 +110,11 @@ impl Sessions {
     /// Whether names are changed only by asking, from now on, as what is published says then.
     pub fn ask_for_names(&mut self, asks: bool) {
         self.asks = asks;
+    }
+
+    /// The same, as new files are to be created elsewhere, or may be.
+    pub fn ask_where(&mut self, places: bool) {
+        self.places = places;
     }
 
     /// Totals of a snapshot.
@@ -291,7 +298,7 @@ impl Sessions {
             let until_ns = rights.expires_s.saturating_mul(1_000_000_000);
             let until_ns = if leased { until_ns.min(leased_until_ns) } else { until_ns };
             let none = rights.operations == Operations(0);
-            let must_ask = !everywhere || none || self.asks;
+            let must_ask = !everywhere || none || self.asks || self.places;
             let without_asking = if must_ask { 0 } else { WITHOUT_ASKING };
             let leased = if leased && !none { LEASED } else { 0 };
             let contained = if contained && !none { CONTAINED } else { 0 };

@@ -92,6 +92,13 @@ fn take_over(state: &mut State, records: Vec<Local>, then: impl FnOnce(&mut Stat
     done.map(drop)
 }
 
+/// What programs may do without asking is as it is now, where that may have changed.
+pub fn publish_if_asked(state: &State) {
+    if state.quotas.are_on() || state.members.is_some() {
+        publish_all(state);
+    }
+}
+
 /// With quotas names are asked for, and without them not any more: each session finds that in its
 /// page.
 fn publish_all(state: &State) {
@@ -102,9 +109,7 @@ fn publish_all(state: &State) {
 
 /// A server begins: one before may have died before it had said that something changed.
 pub fn begin(state: &State) {
-    if state.quotas.are_on() {
-        publish_all(state);
-    }
+    publish_if_asked(state);
     let word = state.storage.memory().containers();
     if word.load(Ordering::SeqCst) != 0 || !state.authz.containers.are_none() {
         word.fetch_add(1, Ordering::SeqCst);

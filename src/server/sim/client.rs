@@ -33,6 +33,7 @@ pub const READ: OpenHow = OpenHow {
     unnamed: false,
     mode: 0,
     token: 0,
+    on: None,
 };
 /// To be read and written, made if there is none.
 pub const CREATE: OpenHow = OpenHow { access: 3, create: true, mode: 0o644, ..READ };

@@ -7,6 +7,7 @@ use terral_format::ids::{Member, Number, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::Person;
+use terral_format::wire::placement::Placement;
 use terral_format::wire::things::{By, Change};
 use terral_partition::effect::{Giving, Local};
 
@@ -21,6 +22,7 @@ pub(super) struct Here<'s> {
     pub(super) numbers: &'s Numbers,
     pub(super) users: &'s BTreeMap<Member, Person>,
     pub(super) changed: &'s BTreeMap<Thing, Tick>,
+    pub(super) placement: &'s Placement,
 }
 
 impl Here<'_> {
@@ -52,8 +54,10 @@ impl Local for Here<'_> {
         is_directory && (self.state.backing.is_none() || creates(work))
     }
 
+    /// A member without the role storage has nothing that would be lost with it: it asks.
     fn may_go(&self, thing: Thing, to: Member, how: Giving) -> bool {
-        self.users.get(&to).is_none_or(|user| self.may_have((to, user), thing, how))
+        let keeps = self.placement.stores(to) || how != Giving::Lend;
+        keeps && self.users.get(&to).is_none_or(|user| self.may_have((to, user), thing, how))
     }
 
     fn is_heard_of_removed(&self, member: Member) -> bool {

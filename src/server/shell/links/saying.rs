@@ -59,7 +59,9 @@ impl Links<'_> {
         }
         if let Some((roster, (revoked, (all, quotas)))) = roster {
             let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
-            let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
+            let (placement, roster) = (roster.placement.clone(), Box::new(roster));
+            let said =
+                Control::Roster(roster, certificates, policies, revoked, all, quotas, placement);
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

@@ -7,6 +7,7 @@ use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, ServerId};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind, OpenHow, RenameHow, Request, Target};
+use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{Roster, Seat};
 use terral_format::{ErrorKind, Result};
 
@@ -30,7 +31,8 @@ pub(super) fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdi
         Seat { member: member(at), standing, addresses: vec![([127, 0, 0, 1], 1).into()] }
     };
     let (seats, policies) = ((0..count).map(seat).collect(), Vec::new());
-    Roster { version, epoch: Epoch(version), seats, policies, certificates: Vec::new() }
+    let (certificates, placement) = (Vec::new(), Placement::default());
+    Roster { version, epoch: Epoch(version), seats, policies, certificates, placement }
 }
 
 impl Peers {

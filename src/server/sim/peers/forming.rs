@@ -10,6 +10,7 @@ use std::time::Duration;
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Frame;
+use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{Control, Roster};
 use terral_partition::effect::Input;
 
@@ -119,8 +120,9 @@ impl Forming {
         let roster = self.roster(0);
         for with in self.telling.tell(&roster, self.come.iter()) {
             let certificates = roster.certificates.clone();
-            let roster = roster.clone();
-            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![]);
+            let roster = Box::new(roster.clone());
+            let none = Placement::default();
+            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![], none);
             self.say(0, with.number().into(), said);
         }
     }
@@ -158,7 +160,7 @@ impl Forming {
             }),
             Control::Roster(roster, ..) => {
                 let version = roster.version;
-                self.act(to, |state| control::heard(state, roster.clone()));
+                self.act(to, |state| control::heard(state, *roster.clone()));
                 let with = |(one, other): &(usize, usize)| match (*one == to, *other == to) {
                     (true, _) => Some(*other),
                     (_, true) => Some(*one),

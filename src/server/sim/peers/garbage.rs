@@ -25,7 +25,7 @@ use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
 const GOLDEN: [&[u8]; 2] = [
-    include_bytes!("../../../../tests/golden/far-7.bin"),
+    include_bytes!("../../../../tests/golden/far-8.bin"),
     include_bytes!("../../../../tests/golden/remembered-1.bin"),
 ];
 /// Frames that are heard for each that is kept of a walk.
@@ -137,12 +137,18 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, certificates, policies, revoked, all, quotas))
-            if control == with =>
-        {
+        Said::Control(Control::Roster(
+            roster,
+            certificates,
+            policies,
+            revoked,
+            all,
+            quotas,
+            placement,
+        )) if control == with => {
             containers::heard(state, all, quotas)?;
             revoking::heard(state, revoked)?;
-            control::heard(state, Roster { certificates, policies, ..roster });
+            control::heard(state, Roster { certificates, policies, placement, ..*roster });
             carrying::resume(state)
         }
         Said::Control(Control::Here(addresses)) if control == me => {
@@ -170,11 +176,12 @@ fn walk(seed: u64) -> [u64; 3] {
         let roster = roster.expect("a member");
         let (version, policies) = (roster.version + 1, roster.policies.clone());
         let certificates = roster.certificates.clone();
+        let placement = roster.placement.clone();
         let addresses = vec![([127, 0, 0, 1], 7).into()];
         let revoked = state.authz.all_revoked().collect();
         let (all, quotas) = containers::told(&state);
-        let roster = Roster { version, ..roster };
-        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
+        let roster = Box::new(Roster { version, ..roster });
+        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas, placement);
         [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));

@@ -59,6 +59,7 @@ mod lending;
 mod listing;
 mod locks;
 mod looks;
+mod placing;
 mod relay;
 mod replacing;
 mod scaling;

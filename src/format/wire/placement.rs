@@ -1,0 +1,42 @@
+//! Which members keep bytes of new files and objects, and where those of some paths are created.
+//! Not here: what that means for a file (`server/naming/placement`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::Member;
+
+/// Where a new file is created, and its bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// On the server of the machine whose program creates it, if that keeps bytes.
+    Here,
+    /// On the server that has most room, of two that are chosen at random.
+    LeastLoaded,
+    /// On this one, as long as it is in and keeps bytes; else as [`Layout::LeastLoaded`].
+    One(Member),
+}
+
+/// What was said of new files whose paths a pattern matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutPolicy {
+    /// As that of a [`Policy`](super::roster::Policy).
+    pub pattern: String,
+    /// Where they are created.
+    pub layout: Layout,
+}
+
+/// Where new bytes are in a partition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// Members with the role *storage*, in order; `None`: all, also those that come later.
+    pub storage: Option<Vec<Member>>,
+    /// The last one that matches a path counts.
+    pub layouts: Vec<LayoutPolicy>,
+}
+
+impl Placement {
+    /// Whether a member keeps bytes of new files.
+    pub fn stores(&self, member: Member) -> bool {
+        self.storage.as_ref().is_none_or(|storage| storage.contains(&member))
+    }
+}
