@@ -48,9 +48,12 @@ impl Within<'_> {
     /// The parts of an object that was opened, if it is striped; opened, too. What cannot be is an
     /// error once it is used.
     pub fn parts_of(&self, file: &File, at: Address, access: u8) -> Result<Option<Parts>> {
-        let Some(striping) = self.striping_of(at, &file.attributes()?.attributes)? else {
-            return Ok(None);
+        // By its address: what was just created here is known by that without asking anybody.
+        let seen = match self.client.stat(&self.below(&at.path())) {
+            Ok(seen) if seen.attributes.ino == file.ino() => seen,
+            _ => file.attributes()?,
         };
+        let Some(striping) = self.striping_of(at, &seen.attributes)? else { return Ok(None) };
         let mut files = vec![Ok(file.clone())];
         for part in 1..striping.servers.len() {
             let how = OpenHow { access, ..OpenHow::default() };
