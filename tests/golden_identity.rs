@@ -2,7 +2,7 @@
 
 use terral_format::wire::capability::{Operations, Principal, Revocation};
 use terral_format::wire::containers::{
-    Bounded, Container, ContainerName, Entry, Party, Quota, Used,
+    Bounded, Container, ContainerName, Entry, Group, Party, Quota, Used,
 };
 use terral_format::wire::credential::CredentialId;
 use terral_format::wire::login::{Hidden, Proof, Sealed, Signed, Whom, Wish};
@@ -14,13 +14,23 @@ use crate::golden_values::{CREDENTIAL, FILE, credential, pilot};
 pub fn container() -> Container {
     let may = Operations::READ.and(Operations::LIST);
     let entry = |(who, may)| Entry { who, may };
-    let list = [(Party::Principal(pilot()), may), (Party::Others, Operations(0))];
+    let list = [
+        (Party::Principal(pilot()), may),
+        (Party::Others, Operations(0)),
+        (Party::Group(group().name), Operations::CREATE),
+    ];
     Container {
         name: ContainerName::new("results").expect("is one"),
         place: b"out/results".to_vec(),
         owner: Principal::User(281),
         entries: list.map(entry).to_vec(),
     }
+}
+
+/// A group.
+pub fn group() -> Group {
+    let Principal::Key(name) = pilot() else { panic!("by a key") };
+    Group { name, members: vec![pilot()] }
 }
 
 /// With a quota.

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::capability::Revoked;
-use super::containers::{Container, ContainerName, Quota};
+use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
 use super::moving::{Moving, Of};
 use super::person::Person;
@@ -204,8 +204,8 @@ impl Invitation {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these certificates, policies, containers and quotas,
-    /// and all this was revoked.
+    /// By the control: this is so now, with these certificates, policies, containers, quotas
+    /// and groups, and all this was revoked.
     Roster(
         Roster,
         Vec<Certificate>,
@@ -213,6 +213,7 @@ pub enum Control {
         Vec<Revoked>,
         Vec<Container>,
         Vec<(ContainerName, Quota)>,
+        Vec<Group>,
     ),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),

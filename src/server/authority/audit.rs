@@ -4,7 +4,7 @@
 
 use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
-use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Quota};
+use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Group, Quota};
 use terral_format::wire::credential::CredentialId;
 use terral_format::{Error, ErrorKind};
 
@@ -124,6 +124,17 @@ pub fn bounded(
         number(quota.files)
     );
     line(now_s, "quota", who, &rest)
+}
+
+/// The list of principals says who is in a group, or that there is none of that name any more.
+pub fn grouped(now_s: u64, who: Who, Group { name, members }: &Group, is: bool) -> String {
+    let members: Vec<String> = match is {
+        true => members.iter().map(|one| who_is(*one)).collect(),
+        false => Vec::new(),
+    };
+    let (name, members) = (name.as_str(), members.join(","));
+    let rest = format!(",\"group\":\"{name}\",\"is\":{is},\"members\":[{members}]");
+    line(now_s, "group", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

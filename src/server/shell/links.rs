@@ -469,13 +469,13 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match said {
-            Control::Roster(roster, certificates, policies, revoked, all, quotas)
+            Control::Roster(roster, certificates, policies, revoked, all, quotas, groups)
                 if members.control() == with =>
             {
                 let version = roster.version;
                 let roster = Roster { certificates, policies, ..roster };
                 // Only then does it know of their epoch.
-                containers::heard(&mut state, all, quotas)?;
+                containers::heard(&mut state, all, quotas, groups)?;
                 revoking::heard(&mut state, revoked)?;
                 self.roster(&mut state, roster);
                 drop(state);

@@ -55,9 +55,10 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some((roster, (revoked, (all, quotas)))) = roster {
+        if let Some((roster, (revoked, (all, quotas, groups)))) = roster {
             let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
-            let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
+            let said =
+                Control::Roster(roster, certificates, policies, revoked, all, quotas, groups);
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

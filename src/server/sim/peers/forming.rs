@@ -120,7 +120,8 @@ impl Forming {
         for with in self.telling.tell(&roster, self.come.iter()) {
             let certificates = roster.certificates.clone();
             let roster = roster.clone();
-            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![]);
+            let said =
+                Control::Roster(roster, certificates, vec![], vec![], vec![], vec![], vec![]);
             self.say(0, with.number().into(), said);
         }
     }

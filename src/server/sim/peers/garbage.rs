@@ -25,7 +25,7 @@ use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
 const GOLDEN: [&[u8]; 2] = [
-    include_bytes!("../../../../tests/golden/far-7.bin"),
+    include_bytes!("../../../../tests/golden/far-8.bin"),
     include_bytes!("../../../../tests/golden/remembered-1.bin"),
 ];
 /// Frames that are heard for each that is kept of a walk.
@@ -137,10 +137,16 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(roster, certificates, policies, revoked, all, quotas))
-            if control == with =>
-        {
-            containers::heard(state, all, quotas)?;
+        Said::Control(Control::Roster(
+            roster,
+            certificates,
+            policies,
+            revoked,
+            all,
+            quotas,
+            groups,
+        )) if control == with => {
+            containers::heard(state, all, quotas, groups)?;
             revoking::heard(state, revoked)?;
             control::heard(state, Roster { certificates, policies, ..roster });
             carrying::resume(state)
@@ -172,9 +178,9 @@ fn walk(seed: u64) -> [u64; 3] {
         let certificates = roster.certificates.clone();
         let addresses = vec![([127, 0, 0, 1], 7).into()];
         let revoked = state.authz.all_revoked().collect();
-        let (all, quotas) = containers::told(&state);
+        let (all, quotas, groups) = containers::told(&state);
         let roster = Roster { version, ..roster };
-        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas);
+        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas, groups);
         [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));
