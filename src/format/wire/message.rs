@@ -17,7 +17,7 @@ pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
 use crate::wire::person::Person;
 use crate::wire::placed::Placing;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
-use crate::wire::transactions;
+use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 20;
@@ -368,6 +368,17 @@ pub enum Request<'a> {
         /// For what: read 1, write 2.
         access: u8,
     },
+    /// What was prepared for transactions and is not known to come to be, on all members; nothing
+    /// if this one is alone → [`Reply::Doubts`]. (`admin`)
+    Doubts,
+    /// Whether one comes to be whose decider was removed → [`Reply::Doubts`]: what was in doubt,
+    /// and is not any more. (`admin`)
+    Resolve {
+        /// Which.
+        of: TransactionId,
+        /// Whether it does.
+        is: bool,
+    },
 }
 
 impl Request<'_> {
@@ -430,6 +441,7 @@ impl Request<'_> {
             Request::Capability | Request::Revoke(_) | Request::SetContainer(_) => {
                 Operations::ADMIN
             }
+            Request::Doubts | Request::Resolve { .. } => Operations::ADMIN,
             Request::Use { access, .. } => Operations(access & 3),
             Request::Far(far) => far.needs(),
             Request::Transact(operations) => transactions::needs(operations),
@@ -457,6 +469,7 @@ impl Request<'_> {
                 | Request::Capability
                 | Request::Revoke(_)
         ) || matches!(self, Request::Containers(_) | Request::SetContainer(_))
+            || matches!(self, Request::Doubts | Request::Resolve { .. })
             || self.is_of_identity()
     }
 
@@ -670,4 +683,6 @@ pub enum Reply {
     Containers(Vec<Container>, Vec<Bounded>, bool),
     /// The update id of a file.
     Updated(u64),
+    /// What is, or was, in doubt on each member, in order.
+    Doubts(Vec<MemberDoubts>),
 }

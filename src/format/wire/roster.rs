@@ -244,6 +244,7 @@ pub enum Control {
 }
 
 /// A frame between two servers.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once, and never kept")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said<'f> {
     /// A [`super::peers::Frame`].

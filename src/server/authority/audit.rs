@@ -6,6 +6,7 @@ use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
 use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Group, Quota};
 use terral_format::wire::credential::CredentialId;
+use terral_format::wire::transactions::TransactionId;
 use terral_format::{Error, ErrorKind};
 
 use crate::core::paths::shown;
@@ -135,6 +136,13 @@ pub fn grouped(now_s: u64, who: Who, Group { name, members }: &Group, is: bool) 
     let (name, members) = (name.as_str(), members.join(","));
     let rest = format!(",\"group\":\"{name}\",\"is\":{is},\"members\":[{members}]");
     line(now_s, "group", who, &rest)
+}
+
+/// Somebody has said whether a transaction comes to be, which was in doubt of what has this path.
+pub fn resolved(now_s: u64, who: Who, (of, is): (TransactionId, bool), path: &[u8]) -> String {
+    let rest =
+        format!(",\"transaction\":\"{of}\",\"commit\":{is},\"path\":{}", quoted(&shown(path)));
+    line(now_s, "resolved", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

@@ -36,6 +36,7 @@ mod knowing;
 mod losses;
 mod outbox;
 mod settling;
+mod transactions;
 mod users;
 mod whole;
 pub(in crate::members) mod wishing;
@@ -48,6 +49,8 @@ use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
 pub use settling::Until;
+pub use transactions::Doubt;
+use transactions::Transactions;
 use whole::Whole;
 
 /// A directory that was changed so little ago is in use.
@@ -209,6 +212,7 @@ pub struct Members {
     losses: Losses,
     departing: Departing,
     inviting: Inviting,
+    transactions: Transactions,
 }
 
 impl Members {
@@ -257,6 +261,7 @@ impl Members {
             losses: Losses::default(),
             departing: Departing::default(),
             inviting: Inviting::default(),
+            transactions: Transactions::default(),
         }
     }
 
@@ -324,7 +329,10 @@ impl Members {
                 let mover = self.mover.iter_mut();
                 mover.for_each(|mover| mover.moving.back = Some(Box::new(back.clone())));
             }
-            record => self.counting.apply(record),
+            record => {
+                self.counting.apply(record);
+                self.transactions.apply(record);
+            }
         }
     }
 
@@ -353,7 +361,7 @@ impl Members {
             std::iter::once(Membership::Moves(Some(moves))).chain(exchanges)
         });
         let restored = self.losses.restored().map(|(ino, of)| Membership::Restored { ino, of });
-        let files = self.creations().chain(self.counting());
+        let files = self.creations().chain(self.counting()).chain(self.transactions.snapshot());
         joined.chain(protocol).chain(adrift).chain(moves).chain(files).chain(restored)
     }
 

@@ -85,6 +85,7 @@ impl Names {
             | Membership::Policies(_)
             | Membership::Certificates(_)
             | Membership::Bound { .. }
+            | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }
     }

@@ -22,6 +22,9 @@ use crate::core::state::State;
 use crate::members::control;
 use crate::sharing::{leasing, revoking};
 
+/// Those of containers.
+pub type Quotas = Vec<(ContainerName, Quota)>;
+
 /// So many bytes of containers are said at a time.
 const SAID_BYTES: usize = 24 << 10;
 
@@ -71,7 +74,7 @@ fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result
 pub fn heard(
     state: &mut State,
     told: Vec<Container>,
-    quotas: Vec<(ContainerName, Quota)>,
+    quotas: Quotas,
     groups: Vec<Group>,
 ) -> Result<()> {
     let bounds = state.authz.containers.bounds(quotas).into_iter();
@@ -154,7 +157,7 @@ pub fn list(state: &State, after: &str) -> Reply {
 }
 
 /// All of them, their quotas, and groups, as the control says them.
-pub fn told(state: &State) -> (Vec<Container>, Vec<(ContainerName, Quota)>, Vec<Group>) {
+pub fn told(state: &State) -> (Vec<Container>, Quotas, Vec<Group>) {
     let containers = &state.authz.containers;
     (containers.all().into_iter().cloned().collect(), containers.quotas(), containers.groups())
 }

@@ -58,6 +58,7 @@ mod lending;
 mod listing;
 mod locks;
 mod looks;
+mod preparing;
 mod relay;
 mod replacing;
 mod scaling;
