@@ -1,12 +1,14 @@
 //! Requests and answers of who proves who he is, and of what he may: for [`crate::golden_values`].
 
+use terral_format::ids::{Member, Number};
 use terral_format::wire::capability::{Operations, Principal, Revocation};
 use terral_format::wire::containers::{
-    Bounded, Container, ContainerName, Entry, Party, Quota, Used,
+    Bounded, Container, ContainerName, Entry, Group, Party, Quota, Used,
 };
 use terral_format::wire::credential::CredentialId;
 use terral_format::wire::login::{Hidden, Proof, Sealed, Signed, Whom, Wish};
 use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::transactions::{InDoubt, MemberDoubts, TransactionId, Trouble};
 
 use crate::golden_values::{CREDENTIAL, FILE, credential, pilot};
 
@@ -14,13 +16,36 @@ use crate::golden_values::{CREDENTIAL, FILE, credential, pilot};
 pub fn container() -> Container {
     let may = Operations::READ.and(Operations::LIST);
     let entry = |(who, may)| Entry { who, may };
-    let list = [(Party::Principal(pilot()), may), (Party::Others, Operations(0))];
+    let list = [
+        (Party::Principal(pilot()), may),
+        (Party::Others, Operations(0)),
+        (Party::Group(group().name), Operations::CREATE),
+    ];
     Container {
         name: ContainerName::new("results").expect("is one"),
         place: b"out/results".to_vec(),
         owner: Principal::User(281),
         entries: list.map(entry).to_vec(),
     }
+}
+
+/// A transaction in doubt.
+pub fn in_doubt() -> InDoubt {
+    let by = Member::new(464).expect("14 bits");
+    InDoubt {
+        of: TransactionId { by, number: 465 },
+        file: Number::new(by, 466).expect("50 bits"),
+        path: b"out/x".to_vec(),
+        names: vec![b"user.x".to_vec()],
+        since_s: 467,
+        trouble: Some(Trouble::Lost),
+    }
+}
+
+/// A group.
+pub fn group() -> Group {
+    let Principal::Key(name) = pilot() else { panic!("by a key") };
+    Group { name, members: vec![pilot()] }
 }
 
 /// With a quota.
@@ -30,7 +55,7 @@ pub fn bounded() -> Bounded {
 }
 
 /// Of who proves who he is.
-pub fn requests() -> [Request<'static>; 13] {
+pub fn requests() -> [Request<'static>; 15] {
     [
         Request::Revoke(Revocation::Credential(CredentialId(280))),
         Request::Revoke(Revocation::Principal(pilot())),
@@ -50,12 +75,14 @@ pub fn requests() -> [Request<'static>; 13] {
         ),
         Request::Containers("results"),
         Request::SetContainer(b"set"),
+        Request::Doubts,
+        Request::Resolve { of: in_doubt().of, is: true },
         Request::Use { file: FILE, access: 2 },
     ]
 }
 
 /// Answers to who proves who he is.
-pub fn replies() -> [Reply; 5] {
+pub fn replies() -> [Reply; 6] {
     [
         Reply::Challenge([67; 32]),
         Reply::Credential(Box::new(credential())),
@@ -68,5 +95,9 @@ pub fn replies() -> [Reply; 5] {
         })),
         Reply::Negotiated(vec![0x60, 0x83]),
         Reply::Containers(vec![container()], vec![bounded()], true),
+        Reply::Doubts(vec![MemberDoubts {
+            member: in_doubt().of.by,
+            doubts: Some(vec![in_doubt()]),
+        }]),
     ]
 }

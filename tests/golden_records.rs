@@ -10,7 +10,7 @@ use terral_format::wire::containers::Altered;
 use terral_format::wire::credential::{Check, CredentialId};
 use terral_format::wire::message::Kind;
 
-use crate::golden_identity::{bounded, container};
+use crate::golden_identity::{bounded, container, group};
 use crate::golden_values::{
     CHANGE, KEY, RIGHTS, attempt, attributes, fingerprint, geometry, person, pilot, totals,
 };
@@ -155,7 +155,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 19] {
+fn authority() -> [Local; 20] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -197,6 +197,7 @@ fn authority() -> [Local; 19] {
         Local::Updated { ino: Ino(278), id: 279 },
         Local::Update { ino: Ino(280), id: 281, attempt: attempt(), records: b"records".to_vec() },
         Local::Attempted { attempt: attempt(), id: 282 },
+        Local::Groups(vec![group()]),
     ]
 }
 

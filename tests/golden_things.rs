@@ -2,7 +2,7 @@
 //! a member's own log.
 
 use crate::{golden_identity, golden_values};
-use terral_format::disk::membership::Membership;
+use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Epoch, Ino, InstanceId, Member, Number, ServerId};
@@ -18,6 +18,7 @@ use terral_format::wire::placement::Placement;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
+use terral_format::wire::transactions::{Set, TransactionId};
 use terral_format::{Error, ErrorKind};
 
 fn number(counted: u64) -> Number {
@@ -56,6 +57,14 @@ fn carried() -> Carried {
     Carried { id, issuer, secret: credential::Secret([44; 32]) }
 }
 
+fn transaction() -> TransactionId {
+    TransactionId { by: member(456), number: 457 }
+}
+
+fn set() -> Set {
+    Set { operation: 458, name: b"C".into(), value: Some(b"D".into()), how: XattrHow::Create }
+}
+
 /// Bodies of each kind, and of each form of what may be in them.
 pub fn bodies() -> Vec<Body> {
     let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
@@ -77,6 +86,9 @@ pub fn bodies() -> Vec<Body> {
         Change::Swap(number(436), b"y".into()),
         Change::Revoke(Revocation::Serial(437)),
         Change::Logout(carried()),
+        Change::Prepare(transaction(), vec![set()]),
+        Change::Commit(transaction()),
+        Change::Resolve(transaction(), true),
     ];
     let outcomes = [
         Outcome::Attributes(attributes(Kind::Fifo)),
@@ -95,6 +107,9 @@ pub fn bodies() -> Vec<Body> {
         Outcome::Revoked(438),
         Outcome::Issued(Box::new(golden_values::capability())),
         Outcome::Ended(439, vec![Member::LEAST]),
+        Outcome::Decided(Some(true)),
+        Outcome::Decided(None),
+        Outcome::Doubts(vec![golden_identity::in_doubt()]),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -110,7 +125,9 @@ pub fn bodies() -> Vec<Body> {
     all.extend([Look::Safety, Look::Server { hasten: true }].map(|look| by(look).body()));
     let verify = Look::Verify(Box::new(golden_values::capability()));
     let issue = Look::Issue(Principal::User(440), 441);
-    let looks = [verify, Look::Revoked, issue, Look::Authorize(carried())];
+    all.push(by(Look::Doubts).body());
+    let decided = Look::Decided(transaction());
+    let looks = [verify, Look::Revoked, issue, Look::Authorize(carried()), decided];
     all.extend(looks.map(|look| by(look).body()));
     let changes = settings().map(|setting| Change::Container(Principal::User(442), setting));
     all.extend(changes.map(|change| by(change).body()));
@@ -137,6 +154,26 @@ fn settings() -> [Setting; 4] {
 
 /// Every record of a member.
 pub fn records() -> Vec<Membership> {
+    let transacts = transacts().into_iter().map(Membership::Transacts);
+    of_things().into_iter().chain(transacts).collect()
+}
+
+/// Those of transactions.
+fn transacts() -> [Transacts; 4] {
+    [
+        Transacts::Prepared {
+            of: transaction(),
+            file: number(459),
+            sets: vec![set()],
+            since_s: 463,
+        },
+        Transacts::Settled { of: transaction(), file: number(460) },
+        Transacts::Decided { of: transaction(), files: vec![number(461)] },
+        Transacts::Told { of: transaction(), file: number(462) },
+    ]
+}
+
+fn of_things() -> Vec<Membership> {
     let (ino, parent, name) = (Ino(416), Ino(417), b"i".to_vec());
     let (kind, text) = (Kind::Symlink, b"j".to_vec());
     vec![

@@ -85,6 +85,32 @@ fn what_is_set_on_one_machine_holds_on_all() {
     ends(&lines, &[&first[..], &rest, &each, &each, &["wrote"]].concat());
 }
 
+/// The list is that of the first machine's server, which tells all.
+#[test]
+fn who_is_in_a_group_is_known_on_all_machines() {
+    let Some(machines) = Machines::new(2) else { return };
+    let lines = says(
+        &machines,
+        "mkdir d; echo there > d/there; on h1 'echo own > /terral/d/own; touch /terral/d/one'
+        echo 'group crew = key:pilot' >> $home/who; server=$(pid_of h0); kill -9 $server
+        container h1 'create results --at d --allow group:none=read'; echo $?
+        container h1 'create results --at d --allow group:crew=read,list,write,create'; echo $?
+        writer h1 /terral/d/one one
+        for at in 0 1; do as h$at 'cat /terral/d/there /terral/d/own'; done
+        sed -i s/crew/more/ $home/who; server=$(pid_of h0); kill -9 $server
+        until_said one 'Permission denied'
+        for at in 0 1; do as h$at 'cat /terral/d/there'; done
+        server=$(pid_of h1); kill -9 $server; as h1 'cat /terral/d/there'
+        container h1 'set results --allow group:more=read,list,write'; until_said one wrote
+        as h1 'cat /terral/d/there'; touch $home/over; wait; cat $home/one.said",
+    );
+    let none = "group none: the list of principals has none: no such file or directory";
+    let denied = "Permission denied";
+    let both = ["there", "own", "there", "own"];
+    let rest = [denied, denied, denied, "there", "wrote", denied, "wrote"];
+    ends(&lines, &[&[none, "1", "0"], &both[..], &rest].concat());
+}
+
 /// Has an object on each machine, and says what came of that.
 const PLACES: &str = r#"
 import sys, terral

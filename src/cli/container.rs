@@ -30,9 +30,11 @@ const DEFAULT: &str = "default";
 #[command(after_help = "\
 A container is a place, with what is below, that has an owner and a list. Who has logged in (terral
 login) may do there what his line in the list of principals says and the innermost container allows
-him: its owner everything, else what his entry says, else what the entry of `others` says, else
-nothing. What is in no other container is in `default`, where everybody may what his line says until
-a list is set. The server's user, and what he hands on (terral cap get), is not asked.
+him: its owner everything, else what his entry says, else what those of his groups say (nothing if
+one of them is denied), else what the entry of `others` says, else nothing. Groups are in the list
+of principals, as `group staff = key:alice gss:bob`. What is in no other container is in `default`,
+where everybody may what his line says until a list is set. The server's user, and what he hands on
+(terral cap get), is not asked.
 
 Operations are read, write, create, remove, list. Who is bound to a place changes no container.
 
@@ -43,7 +45,7 @@ Examples:
   terral container create results --at /terral/results --owner key:alice --allow key:pilot=read,list
   terral container list
   terral container set results --allow token:wf-7=read,list,write,create --deny key:pilot
-  terral container set default --allow others=read,list
+  terral container set default --allow others=read,list --allow group:staff=read,list,write
   terral container set results --quota 10GiB,100000files
   terral cap get --container results --allow read,list -o results.cap
   terral container rm results")]
@@ -92,7 +94,8 @@ struct Create {
     /// Whose it is: key:NAME, token:NAME, gss:NAME, or a user's number [default: who creates it]
     #[arg(long, value_name = "WHO")]
     owner: Option<Principal>,
-    /// What somebody may there: key:NAME=read,list; others=list is all who have no entry
+    /// What somebody may there: key:NAME=read,list; group:NAME=list is all of a group, others=list
+    /// all who have no entry
     #[arg(long, value_name = "WHO=OPERATIONS", value_parser = entry)]
     allow: Vec<Entry>,
     /// No more than so many bytes of files, and files: 10GiB; 100000files; 10GiB,100000files
@@ -131,7 +134,8 @@ struct Show {
 
 #[derive(Args)]
 #[command(after_help = "\
-It takes the place of what was said of those who are named, and changes nothing for anybody else.
+It takes the place of what was said of those who are named (each in a group, if that is), and
+changes nothing for anybody else.
 When it is over, nobody begins anything there that he may not, also in files that he has open, on
 any machine; what a program has mapped, it has. A machine that does not answer is named, and the
 exit status is 1: who has logged in waits there until it does.
@@ -149,11 +153,13 @@ struct Set {
     /// Which
     #[arg(value_parser = ContainerName::new)]
     name: ContainerName,
-    /// What somebody may there: key:NAME=read,list; others=list is all who have no entry
+    /// What somebody may there: key:NAME=read,list; group:NAME=list is all of a group, others=list
+    /// all who have no entry
     #[arg(long, value_name = "WHO=OPERATIONS", value_parser = entry)]
     #[arg(required_unless_present_any = ["deny", "quota", "no_quota"])]
     allow: Vec<Entry>,
-    /// Who may nothing there, whatever others may: key:NAME, token:NAME, gss:NAME, others
+    /// Who may nothing there, whatever others may: key:NAME, token:NAME, gss:NAME, group:NAME,
+    /// others
     #[arg(long, value_name = "WHO")]
     deny: Vec<Party>,
     /// No more than so many bytes of files, and files: 10GiB; 100000files; 10GiB,100000files

@@ -65,6 +65,7 @@ mod fence;
 mod policy;
 mod role;
 mod rsh;
+mod txn;
 
 mod login;
 
@@ -202,6 +203,7 @@ enum Verb {
     Logout(login::Logout),
     Whoami(login::Whoami),
     Lock(lock::Arguments),
+    Txn(txn::Arguments),
     Status(status::Arguments),
     Stat(stat::Arguments),
     Ls(files::Ls),
@@ -253,6 +255,7 @@ fn main() -> std::process::ExitCode {
         Verb::Logout(arguments) => login::logout(&arguments),
         Verb::Whoami(arguments) => login::whoami(&arguments),
         Verb::Lock(arguments) => lock::main(&arguments),
+        Verb::Txn(arguments) => txn::main(&arguments),
         Verb::Status(arguments) => status::main(&arguments),
         Verb::Stat(arguments) => stat::main(&arguments),
         Verb::Ls(arguments) => files::ls(&arguments),

@@ -52,6 +52,7 @@ mod client;
 mod for_others;
 
 mod containers;
+mod doubts;
 mod logging_in;
 mod members;
 mod rights;
@@ -106,6 +107,7 @@ pub use terral_format::wire::roster::{Consistency, Policy};
 pub use terral_format::wire::status::{
     Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other,
 };
+pub use terral_format::wire::transactions::{InDoubt, MemberDoubts, TransactionId, Trouble};
 pub use terral_format::{Error, ErrorKind, Result};
 pub use terral_transport::dispatch;
 pub use terral_transport::fault;

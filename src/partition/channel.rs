@@ -171,7 +171,7 @@ mod tests {
         let operation = Operation { by: Member::LEAST, number: 1 };
         (0..3).for_each(|_| channel.say(Message::Done { operation, answer: answer.clone() }));
         let three = channel.untaken_bytes();
-        assert!(three >= 3 * Body::MAX && three <= 4 * Body::MAX, "{three}");
+        assert!((3 * Body::MAX..=4 * Body::MAX).contains(&three), "{three}");
         channel.acknowledge(2);
         assert_eq!(channel.untaken_bytes(), three / 3);
         channel.acknowledge(3);

@@ -138,6 +138,16 @@ static void objects(const char *who) {
         CHECK(terral_txn_bind(txn, c, &theirs, "out/theirs") == 0);
         FAILS(terral_txn_commit(txn), EOPNOTSUPP);
         CHECK(strncmp(terral_error(), "operation 1: ", 13) == 0);
+        /* Its attributes are set, with what is here. */
+        int64_t is = 0;
+        txn = terral_txn_begin(t);
+        CHECK(terral_txn_rename(txn, moved, path(out, "moved", 0), TERRAL_KEEP) == 0);
+        CHECK(terral_txn_set_attribute(txn, c, &theirs, "step", TERRAL_INTEGER, &step, 8) == 0);
+        CHECK(terral_txn_rename(txn, path(out, "moved", 0), moved, TERRAL_KEEP) == 0);
+        CHECK(terral_txn_commit(txn) == 0);
+        terral_object_t *o = terral_object_open(c, &theirs, 0);
+        CHECK(o != NULL && terral_object_attribute(o, "step", NULL, &is, 8) == 8 && is == step);
+        CHECK(terral_object_close(o) == 0);
         txn = terral_txn_begin(t);
         CHECK(terral_txn_rename(txn, moved, "out/moved", TERRAL_REPLACE) == 0);
         CHECK(terral_txn_remove(txn, c, &theirs) == 0);

@@ -9,7 +9,7 @@ use crate::fingerprint::{Fingerprint, Object};
 use crate::ids::{DescriptionSlot, FileSlot, Ino, InstanceId, Lsn, SessionSlot};
 use crate::local::geometry::Geometry;
 use crate::wire::capability::{Key, Operations, Principal, Revocation, Rights};
-use crate::wire::containers::{Altered, ContainerName, Quota};
+use crate::wire::containers::{Altered, ContainerName, Group, Quota};
 use crate::wire::credential::{Check, CredentialId};
 use crate::wire::message::Totals;
 use crate::wire::person::Person;
@@ -240,6 +240,8 @@ pub enum Local {
         /// The update id that it has led to.
         id: u64,
     },
+    /// These are all the groups that the list of principals says.
+    Groups(Vec<Group>),
 }
 
 /// What a server keeps of a credential: nothing that opens anything.

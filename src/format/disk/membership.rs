@@ -14,6 +14,7 @@ use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
 use crate::wire::placement::Placement;
 use crate::wire::roster::{Certificate, Partition, Policy, Roster};
+use crate::wire::transactions::{Set, TransactionId};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -209,6 +210,47 @@ pub enum Membership {
     Certificates(Vec<Certificate>),
     /// Where new bytes are, as the control says.
     Placement(Placement),
+    /// Of transactions of which several members have a part.
+    Transacts(Transacts),
+}
+
+/// What is so of a transaction of which several members have a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transacts {
+    /// What was born here is to get these extended attributes if a transaction comes to be, which
+    /// another member decides; nobody else sets or sees any until it is known whether it does.
+    Prepared {
+        /// Which transaction.
+        of: TransactionId,
+        /// What gets them.
+        file: Number,
+        /// Them.
+        sets: Vec<Set>,
+        /// When it was, seconds since 1970.
+        since_s: u64,
+    },
+    /// That is known, and done: nobody waits for it any more.
+    Settled {
+        /// Which transaction.
+        of: TransactionId,
+        /// Of what.
+        file: Number,
+    },
+    /// A transaction has come to be that this member decides, with what is in the same
+    /// transaction of the log: these were prepared elsewhere, and are to be told.
+    Decided {
+        /// Which.
+        of: TransactionId,
+        /// What was prepared.
+        files: Vec<Number>,
+    },
+    /// The home of one was told, or is no more.
+    Told {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

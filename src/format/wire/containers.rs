@@ -11,19 +11,25 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::capability::Operations;
-use super::principal::Principal;
+use super::principal::{Principal, PrincipalName};
 use crate::{Error, ErrorKind, Result};
 
 /// Most containers, the run's own among them.
 pub const CONTAINERS_MAX: usize = 256;
 /// Most entries of one's list.
 pub const ENTRIES_MAX: usize = 64;
+/// Most groups.
+pub const GROUPS_MAX: usize = 256;
+/// Most bytes of all their names and members, as they are said.
+pub const GROUPS_BYTES_MAX: usize = 128 << 10;
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 64;
 /// What the run's own is called, which is at the root.
 pub const DEFAULT: &str = "default";
 /// What people call all who are not named.
 const OTHERS: &str = "others";
+/// What stands before the name of a group.
+const GROUP: &str = "group:";
 
 /// What a container is called.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,8 +93,10 @@ impl<'de> Deserialize<'de> for ContainerName {
 pub enum Party {
     /// Of one.
     Principal(Principal),
-    /// Of all who have none of their own.
+    /// Of all who have none of their own, by themselves or as a group.
     Others,
+    /// Of all in a group that the list of principals says who have none of their own.
+    Group(PrincipalName),
 }
 
 impl fmt::Display for Party {
@@ -96,6 +104,7 @@ impl fmt::Display for Party {
         match self {
             Party::Principal(principal) => principal.fmt(f),
             Party::Others => f.write_str(OTHERS),
+            Party::Group(name) => write!(f, "{GROUP}{}", name.as_str()),
         }
     }
 }
@@ -104,15 +113,28 @@ impl FromStr for Party {
     type Err = Error;
 
     fn from_str(said: &str) -> Result<Self> {
+        if let Some(name) = said.strip_prefix(GROUP) {
+            return PrincipalName::new(name).map(Party::Group);
+        }
         match (said, said.parse()) {
             (OTHERS, _) => Ok(Party::Others),
             (_, Ok(named)) if !matches!(named, Principal::User(_)) => Ok(Party::Principal(named)),
             _ => {
-                let what = "who: key:NAME, token:NAME, gss:NAME, or others (users are not asked)";
+                let what = "who: key:NAME, token:NAME, gss:NAME, group:NAME, or others (users are \
+                            not asked)";
                 Err(Error::new(ErrorKind::Invalid, what))
             }
         }
     }
+}
+
+/// Those whom the list of principals names together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name.
+    pub name: PrincipalName,
+    /// Who is in it, in order; each once.
+    pub members: Vec<Principal>,
 }
 
 /// What somebody may do in a container; one may be denied everything.
@@ -237,10 +259,11 @@ mod tests {
         for none in ["", "A", "a b", "a/b", "\u{e4}", &"x".repeat(NAME_MAX + 1)] {
             assert!(ContainerName::new(none).is_err(), "{none}");
         }
-        for party in ["key:pilot", "token:wf-7", "others"] {
+        for party in ["key:pilot", "token:wf-7", "others", "group:staff"] {
             assert_eq!(party.parse::<Party>().expect("is one").to_string(), party);
         }
-        for none in ["", "1000", "other", "key:", "Others"] {
+        for none in ["", "1000", "other", "key:", "Others", "group:", "group:a b", "group:group:a"]
+        {
             assert!(none.parse::<Party>().is_err(), "{none}");
         }
     }

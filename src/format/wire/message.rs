@@ -14,9 +14,9 @@ use crate::wire::fencing::Fenced;
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
-use crate::wire::person::Person;
+pub use crate::wire::presentation::Presentation;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
-use crate::wire::transactions;
+use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
 pub const PROTOCOL: u32 = 20;
@@ -30,15 +30,6 @@ pub const WAIT_REFRESH_MS: u64 = 1000;
 pub const XATTR_VALUE_MAX: usize = 8 << 10;
 /// Most bytes of a chunk in one answer ([`Reply::Extent`]).
 pub const EXTENT_MAX: u32 = 15 << 10;
-
-/// What is presented: a capability, and whom its holder acts as.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Presentation {
-    /// What may be done.
-    pub capability: Capability,
-    /// Who does it: within what the capability allows, he is refused what Linux refuses him.
-    pub person: Person,
-}
 
 /// A file with a record in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -270,8 +261,9 @@ pub enum Request<'a> {
     Flush,
     /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
     Finish,
-    /// Let one more server into the partition: that of the user whom this encoded [`Person`] says,
-    /// or, if it is empty, one that is trusted with all → [`Reply::Invitation`]. (`admin`)
+    /// Let one more server into the partition: that of the user whom this encoded
+    /// [`Person`](super::person::Person) says, or, if it is empty, one that is trusted with all →
+    /// [`Reply::Invitation`]. (`admin`)
     Invite(&'a [u8]),
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,
@@ -380,6 +372,17 @@ pub enum Request<'a> {
         /// For what: read 1, write 2.
         access: u8,
     },
+    /// What was prepared for transactions and is not known to come to be, on all members; nothing
+    /// if this one is alone → [`Reply::Doubts`]. (`admin`)
+    Doubts,
+    /// Whether one comes to be whose decider was removed → [`Reply::Doubts`]: what was in doubt,
+    /// and is not any more. (`admin`)
+    Resolve {
+        /// Which.
+        of: TransactionId,
+        /// Whether it does.
+        is: bool,
+    },
 }
 
 impl Request<'_> {
@@ -444,6 +447,7 @@ impl Request<'_> {
             Request::Capability | Request::Revoke(_) | Request::SetContainer(_) => {
                 Operations::ADMIN
             }
+            Request::Doubts | Request::Resolve { .. } => Operations::ADMIN,
             Request::Use { access, .. } => Operations(access & 3),
             Request::Far(far) => far.needs(),
             Request::Transact(operations) => transactions::needs(operations),
@@ -473,6 +477,7 @@ impl Request<'_> {
                 | Request::Capability
                 | Request::Revoke(_)
         ) || matches!(self, Request::Containers(_) | Request::SetContainer(_))
+            || matches!(self, Request::Doubts | Request::Resolve { .. })
             || self.is_of_identity()
     }
 
@@ -689,4 +694,6 @@ pub enum Reply {
     Containers(Vec<Container>, Vec<Bounded>, bool),
     /// The update id of a file.
     Updated(u64),
+    /// What is, or was, in doubt on each member, in order.
+    Doubts(Vec<MemberDoubts>),
 }

@@ -16,6 +16,8 @@ pub mod containers;
 
 pub mod person;
 
+pub mod presentation;
+
 pub mod locks;
 
 pub mod fencing;

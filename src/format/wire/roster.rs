@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::capability::Revoked;
-use super::containers::{Container, ContainerName, Quota};
+use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
 use super::moving::{Moving, Of};
 use super::person::Person;
@@ -209,7 +209,7 @@ impl Invitation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// By the control: this is so now, with these certificates, policies, containers, quotas
-    /// and placement, and all this was revoked.
+    /// placement and groups, and all this was revoked.
     Roster(
         Box<Roster>,
         Vec<Certificate>,
@@ -218,6 +218,7 @@ pub enum Control {
         Vec<Container>,
         Vec<(ContainerName, Quota)>,
         Placement,
+        Vec<Group>,
     ),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),

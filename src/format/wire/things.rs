@@ -15,6 +15,7 @@ use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
+use super::transactions::{InDoubt, Set, TransactionId};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Member, Number};
 use crate::{Error, ErrorKind, Result, frame};
@@ -100,6 +101,10 @@ pub enum Look {
     Issue(Principal, u64),
     /// A capability for whom this credential names; of the control.
     Authorize(Carried),
+    /// Whether a transaction comes to be; of the member that decides it.
+    Decided(TransactionId),
+    /// Of what it is not known whether it comes to be, on the member that is asked.
+    Doubts,
 }
 
 /// What is changed of a thing.
@@ -148,6 +153,15 @@ pub enum Change {
     Logout(Carried),
     /// Containers change, as he wishes who may `admin` by his capability; as `Revoke`.
     Container(Principal, Setting),
+    /// Extended attributes are to be set once the transaction comes to be, and can be until that
+    /// is known; at the home.
+    Prepare(TransactionId, Vec<Set>),
+    /// The transaction has come to be: so has what was prepared for it. Done again, it is as if
+    /// done once.
+    Commit(TransactionId),
+    /// Whether it comes to be, as somebody says, since who decides it was removed; on the member
+    /// that is asked.
+    Resolve(TransactionId, bool),
 }
 
 /// What is to be done, and who does it.
@@ -198,6 +212,10 @@ pub enum Outcome {
     /// So many sessions may do less, and these members have not said that they go by it: what was
     /// handed out is good there no more, and their own programs go on.
     Ended(u32, Vec<Member>),
+    /// Whether the transaction comes to be; `None`: that is not decided yet.
+    Decided(Option<bool>),
+    /// What is, or was until now, in doubt.
+    Doubts(Vec<InDoubt>),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -1,9 +1,12 @@
 //! Transactions: operations on names and on objects that come to be all together or not at all.
 //! Each sees what those before it have done. Not here: who carries them out.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
-use crate::ids::Number;
+use crate::ids::{Member, Number};
 use crate::wire::attributes::Seen;
 use crate::wire::capability::Operations;
 use crate::wire::list;
@@ -24,6 +27,89 @@ pub struct Version {
     pub size: u64,
     /// Last modification, nanoseconds since 1970.
     pub modified_ns: u64,
+}
+
+/// Names a transaction of which several servers have a part, for as long as any of them does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TransactionId {
+    /// The member that decides whether it comes to be.
+    pub by: Member,
+    /// Random bits: no other of its has them.
+    pub number: u64,
+}
+
+impl fmt::Display for TransactionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.by.number(), self.number)
+    }
+}
+
+impl FromStr for TransactionId {
+    type Err = Error;
+
+    fn from_str(said: &str) -> Result<Self> {
+        let none = || Error::new(ErrorKind::Invalid, "a transaction: MEMBER-NUMBER, as listed");
+        let (by, number) = said.split_once('-').ok_or_else(none)?;
+        let is_hex = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'a'..=b'f');
+        let is_good = number.len() == 16 && number.bytes().all(is_hex);
+        let number = u64::from_str_radix(number, 16).ok().filter(|_| is_good).ok_or_else(none)?;
+        let decimal = by.bytes().all(|byte| byte.is_ascii_digit());
+        let by = by.parse().ok().filter(|_| decimal).and_then(Member::new).ok_or_else(none)?;
+        Ok(TransactionId { by, number })
+    }
+}
+
+/// Why it cannot be heard whether a transaction comes to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trouble {
+    /// Who decides it does not answer.
+    Silent,
+    /// Who decides it was removed: somebody has to say.
+    Lost,
+}
+
+/// Something of which a transaction is prepared, and not known to come to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InDoubt {
+    /// Which transaction.
+    pub of: TransactionId,
+    /// What it sets extended attributes of.
+    pub file: Number,
+    /// One of its paths; empty if it has none.
+    pub path: Vec<u8>,
+    /// Which attributes, or the first ones.
+    pub names: Vec<Vec<u8>>,
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+    /// Why that is not known; `None`: it is just being decided, or heard of.
+    pub trouble: Option<Trouble>,
+}
+
+/// Most of these that a member says.
+pub const DOUBTS_MAX: usize = 64;
+/// Most names in each.
+pub const DOUBT_NAMES_MAX: usize = 8;
+
+/// What a member says of what was prepared there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberDoubts {
+    /// Which.
+    pub member: Member,
+    /// The first [`DOUBTS_MAX`]; `None`: it does not answer.
+    pub doubts: Option<Vec<InDoubt>>,
+}
+
+/// An extended attribute of a file that its home is to set, or remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Set {
+    /// Which operation of the transaction says so.
+    pub operation: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its value; `None` removes it.
+    pub value: Option<Vec<u8>>,
+    /// What must be there.
+    pub how: XattrHow,
 }
 
 impl From<&Seen> for Version {

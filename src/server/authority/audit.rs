@@ -4,8 +4,9 @@
 
 use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
-use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Quota};
+use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Group, Quota};
 use terral_format::wire::credential::CredentialId;
+use terral_format::wire::transactions::TransactionId;
 use terral_format::{Error, ErrorKind};
 
 use crate::core::paths::shown;
@@ -124,6 +125,24 @@ pub fn bounded(
         number(quota.files)
     );
     line(now_s, "quota", who, &rest)
+}
+
+/// The list of principals says who is in a group, or that there is none of that name any more.
+pub fn grouped(now_s: u64, who: Who, Group { name, members }: &Group, is: bool) -> String {
+    let members: Vec<String> = match is {
+        true => members.iter().map(|one| who_is(*one)).collect(),
+        false => Vec::new(),
+    };
+    let (name, members) = (name.as_str(), members.join(","));
+    let rest = format!(",\"group\":\"{name}\",\"is\":{is},\"members\":[{members}]");
+    line(now_s, "group", who, &rest)
+}
+
+/// Somebody has said whether a transaction comes to be, which was in doubt of what has this path.
+pub fn resolved(now_s: u64, who: Who, (of, is): (TransactionId, bool), path: &[u8]) -> String {
+    let rest =
+        format!(",\"transaction\":\"{of}\",\"commit\":{is},\"path\":{}", quoted(&shown(path)));
+    line(now_s, "resolved", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

@@ -312,6 +312,7 @@ impl Authz {
             Local::LoggedIn(kept) => self.credentials.begin(kept),
             Local::Container(altered) => self.containers.apply(altered),
             Local::Quota(name, quota) => self.containers.bounded(name, *quota),
+            Local::Groups(all) => self.containers.grouped(all),
             _ => {}
         }
     }
@@ -340,6 +341,8 @@ impl Authz {
         let containers = containers.map(|one| Local::Container(Altered::Is(one)));
         let quotas = self.containers.quotas().into_iter();
         let containers = containers.chain(quotas.map(|(name, quota)| Local::Quota(name, quota)));
+        let groups = Some(self.containers.groups()).filter(|all| !all.is_empty());
+        let containers = containers.chain(groups.map(Local::Groups));
         self.revoked.snapshot().map(record).chain(self.credentials.snapshot()).chain(containers)
     }
 

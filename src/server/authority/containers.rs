@@ -2,16 +2,17 @@
 //!
 //! Invariants: no two have one place; the innermost counts, and the run's own is at the root, where
 //! everybody may what his capability says as long as nobody has said anything else. Who has no
-//! entry, where others have none, may nothing. Not here: whose word a request is (`authz`), and who
-//! is told of a change (`sharing/containers`).
+//! entry, by himself or as one of a group, where others have none, may nothing. Not here: whose
+//! word a request is (`authz`), and who is told of a change (`sharing/containers`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::wire::capability::{Operations, Principal, is_at_or_below};
 use terral_format::wire::containers::{
-    Altered, CONTAINERS_MAX, Container, ContainerName, DEFAULT, ENTRIES_MAX, Entry, Party, Quota,
-    Setting,
+    Altered, CONTAINERS_MAX, Container, ContainerName, DEFAULT, ENTRIES_MAX, Entry, Group, Party,
+    Quota, Setting,
 };
+use terral_format::wire::principal::PrincipalName;
 use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::core::paths::{components, shown};
@@ -25,6 +26,8 @@ pub struct Containers {
     places: BTreeMap<Vec<u8>, Container>,
     /// Of those that have one; the run's own may, also without a list.
     quotas: BTreeMap<ContainerName, Quota>,
+    /// Who is in which group, as the list of principals says.
+    groups: BTreeMap<PrincipalName, BTreeSet<Principal>>,
 }
 
 /// What becomes of containers.
@@ -52,7 +55,9 @@ fn merged(list: &[Entry], entries: &[Entry]) -> Result<Vec<Entry>> {
     for Entry { who, may } in entries {
         match who {
             Party::Principal(Principal::User(_)) => {
-                return Err(invalid("an entry is of key:NAME, token:NAME, gss:NAME or others"));
+                return Err(invalid(
+                    "an entry is of key:NAME, token:NAME, gss:NAME, group:NAME or others",
+                ));
             }
             _ if !most.contain(*may) => {
                 return Err(invalid("admin is the owner's: no entry gives it"));
@@ -69,17 +74,67 @@ fn merged(list: &[Entry], entries: &[Entry]) -> Result<Vec<Entry>> {
     Ok(all.into_iter().map(|(who, may)| Entry { who, may }).collect())
 }
 
-/// What one allows to somebody.
-fn allowed(container: &Container, who: Principal) -> Operations {
-    if container.owner == who {
-        return Operations::ALL;
-    }
-    let entry = |party| container.entries.iter().find(|entry| entry.who == party);
-    let entry = entry(Party::Principal(who)).or_else(|| entry(Party::Others));
-    entry.map_or(Operations(0), |entry| entry.may)
-}
-
 impl Containers {
+    /// What one allows to somebody: his own entry counts, else those of his groups, else that of
+    /// others.
+    fn allowed(&self, container: &Container, who: Principal) -> Operations {
+        if container.owner == who {
+            return Operations::ALL;
+        }
+        let entry = |party| container.entries.iter().find(|entry| entry.who == party);
+        let may = entry(Party::Principal(who)).map(|entry| entry.may);
+        let may = may.or_else(|| self.as_one_of_groups(container, who));
+        may.or_else(|| entry(Party::Others).map(|entry| entry.may)).unwrap_or(Operations(0))
+    }
+
+    /// All that his groups may together; nothing if one of them is denied.
+    fn as_one_of_groups(&self, container: &Container, who: Principal) -> Option<Operations> {
+        let of_his = |entry: &Entry| match &entry.who {
+            Party::Group(name) => self.groups.get(name)?.contains(&who).then_some(entry.may),
+            _ => None,
+        };
+        let nothing = Operations(0);
+        let more = |all: Operations, may: Operations| match all == nothing || may == nothing {
+            true => nothing,
+            false => all.and(may),
+        };
+        container.entries.iter().filter_map(of_his).reduce(more)
+    }
+
+    /// From a record: these are all groups.
+    pub fn grouped(&mut self, all: &[Group]) {
+        let group = |Group { name, members }: &Group| (*name, members.iter().copied().collect());
+        self.groups = all.iter().map(group).collect();
+    }
+
+    /// All of them, as they are said.
+    pub fn groups(&self) -> Vec<Group> {
+        let group = |(name, members): (&PrincipalName, &BTreeSet<Principal>)| Group {
+            name: *name,
+            members: members.iter().copied().collect(),
+        };
+        self.groups.iter().map(group).collect()
+    }
+
+    /// Each group that entries name is one, or is named by the list already.
+    fn know_groups(&self, list: &[Entry], entries: &[Entry]) -> Result<()> {
+        let strange = entries.iter().find_map(|entry| match &entry.who {
+            Party::Group(name) if !self.groups.contains_key(name) => {
+                list.iter().all(|known| known.who != entry.who).then_some(name)
+            }
+            _ => None,
+        });
+        strange.map_or(Ok(()), |name| {
+            let context = format!("group {}: the list of principals has none", name.as_str());
+            Err(Error::new(ErrorKind::NotFound, context))
+        })
+    }
+
+    fn merged(&self, list: &[Entry], entries: &[Entry]) -> Result<Vec<Entry>> {
+        self.know_groups(list, entries)?;
+        merged(list, entries)
+    }
+
     /// Whether nothing was ever said: everybody may what his capability says.
     pub fn are_none(&self) -> bool {
         self.places.is_empty()
@@ -154,13 +209,13 @@ impl Containers {
 
     /// What somebody may at a path, if his capability allows it.
     pub fn allow(&self, who: Principal, path: &[u8]) -> Operations {
-        self.at(path).map_or(Operations::ALL, |container| allowed(container, who))
+        self.at(path).map_or(Operations::ALL, |container| self.allowed(container, who))
     }
 
     /// Whether this is on the way to a place where somebody may something.
     pub fn lead_on(&self, who: Principal, path: &[u8]) -> bool {
         let mut below = self.places.values().filter(|one| is_at_or_below(&one.place, path));
-        below.any(|one| allowed(one, who) != Operations(0))
+        below.any(|one| self.allowed(one, who) != Operations(0))
     }
 
     /// Whether the place of one is there or further in: with that, its files would go out of it.
@@ -262,7 +317,7 @@ impl Containers {
                 };
                 permit(who, &own)?;
                 self.bound(1)?;
-                Ok(Altered::Is(Container { entries: merged(&[], entries)?, ..own }))
+                Ok(Altered::Is(Container { entries: self.merged(&[], entries)?, ..own }))
             }
             (Setting::Bound(..), _) => Err(invalid("a quota is no list")),
             (Setting::Set { name, .. } | Setting::Remove(name), None) => {
@@ -270,7 +325,7 @@ impl Containers {
             }
             (Setting::Set { entries, .. }, Some(known)) => {
                 permit(who, known)?;
-                let entries = merged(&known.entries, entries)?;
+                let entries = self.merged(&known.entries, entries)?;
                 Ok(Altered::Is(Container { entries, ..known.clone() }))
             }
             (Setting::Remove(name), Some(known)) => {
@@ -294,7 +349,7 @@ impl Containers {
             None => {}
         }
         self.bound(2)?;
-        Ok(Altered::Is(Container { entries: merged(&[], entries)?, ..new }))
+        Ok(Altered::Is(Container { entries: self.merged(&[], entries)?, ..new }))
     }
 
     /// One more may be made; for the run's own there is always a place.

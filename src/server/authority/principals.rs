@@ -6,14 +6,18 @@
 //! issuer    https://tokens.example audience=https://store.example keys=/etc/terral/keys.json
 //! workflow  all                              token https://tokens.example wf-7
 //! alice     read,list                        gss alice@EXAMPLE.ORG
+//! group     staff =                          key:pilot gss:alice
 //! ```
 //!
-//! Invariant: no key, subject or ticket's name is listed twice, so one proof means one line. Not
-//! here: reading the file (`shell::listed`).
+//! Invariants: no key, subject or ticket's name is listed twice, so one proof means one line; who
+//! is in a group is on a line. Not here: reading the file (`shell::listed`).
 
-use terral_format::wire::capability::Operations;
+use std::collections::{BTreeMap, BTreeSet};
+
+use terral_format::wire::capability::{Operations, Principal};
+use terral_format::wire::containers::{GROUPS_BYTES_MAX, GROUPS_MAX, Group};
 use terral_format::wire::principal::PrincipalName;
-use terral_format::{Error, ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::authority::ticket_names::TicketNames;
 use crate::authority::token_keys::{self, TokenKey};
@@ -74,6 +78,18 @@ pub struct Issuer {
 pub struct Principals {
     listed: Vec<Listed>,
     issuers: Vec<Issuer>,
+    groups: BTreeMap<PrincipalName, Vec<Principal>>,
+}
+
+impl Listed {
+    /// As whom he is known.
+    fn principal(&self) -> Principal {
+        match self.by {
+            By::Key(_) => Principal::Key(self.name),
+            By::Token { .. } => Principal::Token(self.name),
+            By::Gss(_) => Principal::Gss(self.name),
+        }
+    }
 }
 
 fn refuse(why: impl Into<String>) -> Error {
@@ -202,6 +218,34 @@ fn issuer(words: &[String]) -> Result<Issuer> {
     Ok(Issuer { url: url.clone(), audience, keys_at, keys: Vec::new() })
 }
 
+/// `group NAME = WHO…`; what has no such sign is a principal of that name.
+fn group(words: &[String]) -> Option<Result<Group>> {
+    match words {
+        [word, name, sign, members @ ..] if word == "group" && sign == "=" => {
+            Some(members_of(name, members))
+        }
+        _ => None,
+    }
+}
+
+fn members_of(name: &str, said: &[String]) -> Result<Group> {
+    let one = |who: &String| match (who.starts_with("group:"), who.parse()) {
+        (true, _) => Err(refuse(format!("{who}: a group within a group"))),
+        (_, Ok(one)) if !matches!(one, Principal::User(_)) => Ok(one),
+        _ => Err(refuse(format!("{who}: in a group are key:NAME, token:NAME and gss:NAME"))),
+    };
+    let name = PrincipalName::new(name)?;
+    let mut members = said.iter().map(one).collect::<Result<Vec<Principal>>>()?;
+    if members.is_empty() {
+        return Err(refuse(format!("group {}: nobody is in it", name.as_str())));
+    }
+    members.sort_unstable();
+    if let Some(twice) = members.windows(2).find(|two| two[0] == two[1]) {
+        return Err(refuse(format!("group {}: {} twice", name.as_str(), twice[0])));
+    }
+    Ok(Group { name, members })
+}
+
 impl Principals {
     /// What a text says. Keys of issuers come later ([`Principals::give_keys`]).
     ///
@@ -217,15 +261,51 @@ impl Principals {
             By::Token { issuer, .. } => all.issuer(issuer).is_none().then(|| issuer.clone()),
             By::Key(_) | By::Gss(_) => None,
         };
-        match all.listed.iter().find_map(|listed| named(&listed.by)) {
-            Some(unknown) => Err(refuse(format!("{unknown}: there is no issuer line for it"))),
-            None => Ok(all),
+        if let Some(unknown) = all.listed.iter().find_map(|listed| named(&listed.by)) {
+            return Err(refuse(format!("{unknown}: there is no issuer line for it")));
+        }
+        all.check_groups().map(|()| all)
+    }
+
+    /// Whoever is in a group is on a line; all are said in one frame.
+    fn check_groups(&self) -> Result<()> {
+        let people: BTreeSet<Principal> = self.listed.iter().map(Listed::principal).collect();
+        for Group { name, members } in self.groups() {
+            if let Some(strange) = members.iter().find(|one| !people.contains(one)) {
+                return Err(refuse(format!("group {}: no line is for {strange}", name.as_str())));
+            }
+        }
+        match frame::encode(&self.groups())?.len() <= GROUPS_BYTES_MAX {
+            true => Ok(()),
+            false => Err(refuse(format!("groups: more than {} KiB", GROUPS_BYTES_MAX >> 10))),
+        }
+    }
+
+    /// The groups, in order.
+    pub fn groups(&self) -> Vec<Group> {
+        let group = |(name, members): (&PrincipalName, &Vec<Principal>)| Group {
+            name: *name,
+            members: members.clone(),
+        };
+        self.groups.iter().map(group).collect()
+    }
+
+    fn add_group(&mut self, Group { name, members }: Group) -> Result<()> {
+        if self.groups.len() >= GROUPS_MAX {
+            return Err(refuse(format!("more than {GROUPS_MAX} groups")));
+        }
+        match self.groups.insert(name, members) {
+            Some(_) => Err(refuse("the same group as on a line before")),
+            None => Ok(()),
         }
     }
 
     fn add(&mut self, words: &[String]) -> Result<()> {
         if self.listed.len() + self.issuers.len() >= LINES_MAX {
             return Err(refuse(format!("more than {LINES_MAX} lines")));
+        }
+        if let Some(group) = group(words) {
+            return self.add_group(group?);
         }
         match words.split_first() {
             None => {}
@@ -353,6 +433,46 @@ mod tests {
         refused("issuer https://i audience=a keys=k", "absolute");
         refused(&format!("a read key {KEY}\nb all key {KEY}"), "line 2: the same key");
         refused("a read \"key", "quotation");
+    }
+
+    #[test]
+    fn a_group_is_of_those_that_have_lines() {
+        let text = format!(
+            "group staff = gss:alice key:pilot\npilot read key {KEY}\nalice all gss a@R\n\
+             group all gss b@R"
+        );
+        let all = Principals::read(&text).expect("is one");
+        let groups: Vec<(String, Vec<String>)> = all
+            .groups()
+            .iter()
+            .map(|group| {
+                let members = group.members.iter().map(ToString::to_string).collect();
+                (group.name.as_str().to_owned(), members)
+            })
+            .collect();
+        assert_eq!(groups, [("staff".into(), vec!["key:pilot".into(), "gss:alice".into()])]);
+        assert_eq!(all.by_gss("b@R").expect("is there").0.as_str(), "group", "a principal's name");
+    }
+
+    #[test]
+    fn what_is_no_group_is_said_with_its_line() {
+        let line = format!("a read key {KEY}\n");
+        let refused = |group: &str, why| refused(&format!("{line}{group}"), why);
+        refused("group g =", "line 2: group g: nobody is in it");
+        refused("group g/h = key:a", "line 2: name of a principal");
+        refused(&format!("group {} = key:a", "x".repeat(65)), "line 2: name of a principal");
+        refused("group g = group:h", "line 2: group:h: a group within a group");
+        refused("group g = 1000", "line 2: 1000: in a group are");
+        refused("group g = others", "line 2: others: in a group are");
+        refused("group g = key:\u{e4}", "in a group are");
+        refused("group g = key:a key:a", "line 2: group g: key:a twice");
+        refused("group g = key:a\ngroup g = key:a", "line 3: the same group");
+        refused("group g = key:a gss:a", "group g: no line is for gss:a");
+        let many: String = (0..=256).map(|at| format!("group g{at} = key:a\n")).collect();
+        refused(&many, "line 258: more than 256 groups");
+        let lines: String = (0..2200).map(|at| format!("{at:0>60} read gss u{at}@R\n")).collect();
+        let members: String = (0..2200).map(|at| format!(" gss:{at:0>60}")).collect();
+        refused(&format!("{lines}group g ={members}"), "groups: more than 128 KiB");
     }
 
     #[test]

@@ -396,10 +396,10 @@ impl State {
                 self.apply_held((*session, *handle), good);
             }
             Local::HeldUnder { session, handle, held, credential, leased } => {
-                let good = Good::under(held, *credential, *leased);
-                self.apply_held((*session, *handle), good);
+                self.apply_held((*session, *handle), Good::under(held, *credential, *leased));
             }
             Local::LoggedIn(_) | Local::Container(_) | Local::Quota(..) => self.authz.apply(local),
+            Local::Groups(_) => self.authz.apply(local),
             Local::LoggedOut(id) => {
                 self.authz.credentials.end(*id);
                 self.revise_sessions();

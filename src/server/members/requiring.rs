@@ -176,11 +176,13 @@ pub fn release(state: &mut State) {
 /// What a request has had let go, to take its name away, may be found to have stayed while the
 /// directory is not here; what was to change places may have lost its name.
 fn forget_let_go(state: &mut State, asker: Asker) {
+    state.members.iter_mut().for_each(|members| members.gives_transaction_up(asker));
     let mut its = wishes_by(state, asker);
     its.retain(|wish| {
         let work = state.members.as_ref().and_then(|members| members.work_of(*wish));
         work.is_some_and(|(_, work)| {
-            matches!(change_in(&work), Some(Change::LetGoOf(..) | Change::Swap(..)))
+            let change = change_in(&work);
+            matches!(change, Some(Change::LetGoOf(..) | Change::Swap(..) | Change::Prepare(..)))
         })
     });
     its.into_iter().for_each(|wish| forget(state, wish));
@@ -442,6 +444,7 @@ pub fn is_answered(state: &mut State, asker: Asker) {
 
 /// A request has run, which is in the same transaction: what it needed need not stay.
 pub fn has_run(state: &mut State, asker: Asker) {
+    state.members.iter_mut().for_each(|members| members.gives_transaction_up(asker));
     let its = wishes_by(state, asker);
     forget_all(state, its);
 }
@@ -469,6 +472,7 @@ fn wishes_by(state: &State, asker: Asker) -> Vec<Wish> {
 pub fn has_ended(state: &mut State, session: SessionSlot) {
     moving::has_ended(state, session);
     let Some(members) = &mut state.members else { return };
+    members.gives_transactions_up(session);
     members.astray.retain(|asker, _| asker.session != session);
     members.further.retain(|asker, _| asker.session != session);
     let its = members.wanted(wishes_of(session, None));

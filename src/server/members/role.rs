@@ -37,6 +37,7 @@ mod loads;
 mod losses;
 mod outbox;
 mod settling;
+mod transactions;
 mod users;
 mod whole;
 pub(in crate::members) mod wishing;
@@ -51,6 +52,8 @@ use losses::Losses;
 pub use losses::Restoring;
 use outbox::Outbox;
 pub use settling::Until;
+pub use transactions::Doubt;
+use transactions::Transactions;
 use whole::Whole;
 
 /// A directory that was changed so little ago is in use.
@@ -215,6 +218,7 @@ pub struct Members {
     inviting: Inviting,
     /// How others are, as they say.
     loads: Loads,
+    transactions: Transactions,
 }
 
 impl Members {
@@ -264,6 +268,7 @@ impl Members {
             departing: Departing::default(),
             inviting: Inviting::default(),
             loads: Loads::default(),
+            transactions: Transactions::default(),
         }
     }
 
@@ -333,7 +338,10 @@ impl Members {
                 let mover = self.mover.iter_mut();
                 mover.for_each(|mover| mover.moving.back = Some(Box::new(back.clone())));
             }
-            record => self.counting.apply(record),
+            record => {
+                self.counting.apply(record);
+                self.transactions.apply(record);
+            }
         }
     }
 
@@ -363,7 +371,7 @@ impl Members {
             std::iter::once(Membership::Moves(Some(moves))).chain(exchanges)
         });
         let restored = self.losses.restored().map(|(ino, of)| Membership::Restored { ino, of });
-        let files = self.creations().chain(self.counting());
+        let files = self.creations().chain(self.counting()).chain(self.transactions.snapshot());
         joined.chain(protocol).chain(adrift).chain(moves).chain(files).chain(restored)
     }
 

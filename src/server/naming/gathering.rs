@@ -130,6 +130,9 @@ fn taken_away(
     Ok(taken)
 }
 
+/// Why those are not changed together.
+const MOVED_TOO: &str = "attributes of another machine's file, and a directory that moves";
+
 fn refused(path: &[u8], what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{}: {what}", shown(path)))
 }
@@ -184,7 +187,19 @@ pub(super) fn may_be_lost(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8])
 /// As [`must_be_own`]'s.
 pub(super) fn may_move(plan: &Plan<'_>, moved: &Moved, path: &[u8]) -> Result<()> {
     let what = "directories that a transaction moves: one, and into no new one";
-    if plan.moves_plainly(moved) { Ok(()) } else { Err(refused(path, what)) }
+    match plan.moves_plainly(moved) {
+        true if plan.set_elsewhere().is_empty() => Ok(()),
+        true => Err(refused(path, MOVED_TOO)),
+        false => Err(refused(path, what)),
+    }
+}
+
+/// Refuses to have homes prepare something where others have to rest for what is moved.
+///
+/// # Errors
+/// As [`must_be_own`]'s.
+pub(super) fn may_be_prepared(plan: &Plan<'_>, path: &[u8]) -> Result<()> {
+    if plan.moved().is_none() { Ok(()) } else { Err(refused(path, MOVED_TOO)) }
 }
 
 /// All that others must know, or let go, before a transaction comes to be, they do.

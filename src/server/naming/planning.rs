@@ -10,8 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::facts::Fact;
-use terral_format::ids::{Ino, ROOT};
+use terral_format::disk::membership::{Membership, Transacts};
+use terral_format::ids::{Ino, Number, ROOT};
 use terral_format::wire::message::{Attributes, Kind};
+use terral_format::wire::transactions::{Set, TransactionId};
 use terral_format::{ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -52,14 +54,32 @@ pub(super) struct Plan<'c> {
     facts: Vec<Fact>,
     /// What it takes from containers that have quotas to others.
     pub shift: Shift,
+    /// What it sets of what was born elsewhere.
+    elsewhere: BTreeMap<Ino, Vec<Set>>,
+    /// As which transaction that is prepared there, and of what.
+    prepared: Option<(TransactionId, Vec<Number>)>,
 }
 
 impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let shift = Shift::default();
-        Plan { caller, time_ns, here, names, moved, made, removed, lost, values, facts, shift }
+        let (shift, elsewhere, prepared) = Default::default();
+        Plan {
+            caller,
+            time_ns,
+            here,
+            names,
+            moved,
+            made,
+            removed,
+            lost,
+            values,
+            facts,
+            shift,
+            elsewhere,
+            prepared,
+        }
     }
 
     // Looking.
@@ -342,6 +362,21 @@ impl<'c> Plan<'c> {
         self.records(Fact::Xattr { ino, name, value, time_ns });
     }
 
+    /// The home of something is to set, or remove, an extended attribute.
+    pub fn sets_elsewhere(&mut self, ino: Ino, set: Set) {
+        self.elsewhere.entry(ino).or_default().push(set);
+    }
+
+    /// What homes are to set.
+    pub fn set_elsewhere(&self) -> &BTreeMap<Ino, Vec<Set>> {
+        &self.elsewhere
+    }
+
+    /// They can, all of them, and do once this comes to be.
+    pub fn is_prepared(&mut self, of: TransactionId, files: Vec<Number>) {
+        self.prepared = Some((of, files));
+    }
+
     /// It does not come to be.
     pub fn gives_up(self, state: &mut State) {
         self.made.into_keys().for_each(|ino| state.names.give_back(ino));
@@ -363,6 +398,9 @@ impl<'c> Plan<'c> {
             if Some(at) == moves {
                 moving::is_sure(state);
             }
+        }
+        if let Some((of, files)) = self.prepared {
+            state.record(Membership::Transacts(Transacts::Decided { of, files }));
         }
         for (place, ino) in self.names.all() {
             if let Some(ino) = ino {

@@ -8,7 +8,7 @@
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 use terral_format::wire::message::{Kind, RenameHow, XattrHow};
-use terral_format::wire::transactions::{self, Operation, Version};
+use terral_format::wire::transactions::{self, Operation, Set, Version};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -19,8 +19,8 @@ use crate::far::committing;
 use crate::naming::changed::Moved;
 use crate::naming::names::Place;
 use crate::naming::planning::Plan;
-use crate::naming::xattr_requests;
-use crate::naming::{charging, elsewhere, further, gathering, links, lookup, permitting};
+use crate::naming::{charging, doubts, elsewhere, further, gathering, links, lookup, permitting};
+use crate::naming::{preparing, xattr_requests, xattrs_elsewhere};
 use crate::storage::bringing;
 
 /// `w` of permission bits.
@@ -60,7 +60,7 @@ fn all_or_none(state: &mut State, caller: &Caller, operations: &[Asked<'_>]) -> 
 
 fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>]) -> Result<()> {
     for (at, operation) in operations.iter().enumerate() {
-        look_at(state, plan, operation).map_err(|error| Error {
+        look_at(state, plan, at as u32, operation).map_err(|error| Error {
             context: format!("operation {at}: {}", error.context),
             ..error
         })?;
@@ -70,7 +70,9 @@ fn look_at_all(state: &mut State, plan: &mut Plan<'_>, operations: &[Asked<'_>])
     }
     state.quotas.permit(&plan.shift)?;
     keep_for_openers(state, plan)?;
-    gathering::await_others(state, plan)
+    gathering::await_others(state, plan)?;
+    // Last: nothing that is needed is let go from then on.
+    preparing::await_homes(state, plan)
 }
 
 /// What loses its names while it is open is in memory, all at the same time.
@@ -79,7 +81,7 @@ fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     losses.try_for_each(|(ino, names)| bringing::keep_losing(state, *ino, names.len() as u32))
 }
 
-fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Result<()> {
+fn look_at(state: &mut State, plan: &mut Plan<'_>, at: u32, operation: &Asked<'_>) -> Result<()> {
     match *operation {
         Operation::Rename { from, to, how } => rename(state, plan, (from, to), how),
         Operation::Link { from, to } => link(state, plan, from, to),
@@ -87,7 +89,7 @@ fn look_at(state: &mut State, plan: &mut Plan<'_>, operation: &Asked<'_>) -> Res
         Operation::RemoveDirectory(path) => remove(state, plan, path, true),
         Operation::MakeDirectory { path, mode } => make_directory(state, plan, path, mode),
         Operation::SetXattr { path, name, value, how } => {
-            set_xattr(state, plan, path, (name, value, how))
+            set_xattr(state, plan, (path, at), (name, value, how))
         }
         Operation::Exists(path) => plan.must_find(state, path).map(drop),
         Operation::Missing(path) => must_miss(state, plan, path),
@@ -261,15 +263,22 @@ fn make_directory(state: &mut State, plan: &mut Plan<'_>, path: &[u8], mode: u32
 fn set_xattr(
     state: &mut State,
     plan: &mut Plan<'_>,
-    path: &[u8],
+    (path, at): (&[u8], u32),
     (name, value, how): (&[u8], Option<&[u8]>, XattrHow),
 ) -> Result<()> {
     let ino = plan.must_find(state, path)?;
     let is = plan.attributes(state, ino, path)?;
     xattr_requests::must_keep(is.kind, path)?;
+    if xattrs_elsewhere::home_of(state, ino).is_some() {
+        // Who may is said there, by what it is then.
+        gathering::may_be_prepared(plan, path)?;
+        let (name, value) = (name.into(), value.map(<[u8]>::to_vec));
+        plan.sets_elsewhere(ino, Set { operation: at, name, value, how });
+        return Ok(());
+    }
     permitting::permit(plan.caller, &is, WRITE, path)?;
-    gathering::must_be_own(state, ino, path)?;
     if !plan.makes(ino) {
+        doubts::must_be_none(state, ino)?;
         xattr_requests::find_xattrs(state, ino)?;
     }
     xattr_requests::check(plan.values(state, ino), (name, value, how))?;

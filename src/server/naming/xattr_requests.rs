@@ -14,7 +14,7 @@ use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::naming::xattrs::Values;
-use crate::naming::{elsewhere, lookup, permitting, xattrs_elsewhere};
+use crate::naming::{doubts, elsewhere, lookup, permitting, xattrs_elsewhere};
 use crate::needs::asking;
 use crate::needs::need::{Fetched, Need};
 
@@ -82,6 +82,7 @@ fn xattr_target(
         permitting::permit(caller, &attributes, want, &path)?;
     }
     if kept && xattrs_elsewhere::home_of(state, ino).is_none() {
+        doubts::must_be_none(state, ino)?;
         find_xattrs(state, ino)?;
     }
     Ok(inode)
@@ -246,10 +247,14 @@ pub(super) fn check(
 }
 
 /// The place of something that was born here, of which another member asks, who may.
-fn asked_for(state: &mut State, of: Number) -> Result<Ino> {
+///
+/// # Errors
+/// If it must wait; [`ErrorKind::NotFound`].
+pub(super) fn asked_for(state: &mut State, of: Number) -> Result<Ino> {
     let missing = || Error::new(ErrorKind::NotFound, format!("{of:?}"));
     let place = state.members.as_ref().and_then(|members| members.place(of));
     let ino = place.filter(|ino| state.names.inode(*ino).is_some()).ok_or_else(missing)?;
+    doubts::must_be_none(state, ino)?;
     find_xattrs(state, ino)?;
     Ok(ino)
 }

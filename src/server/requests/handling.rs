@@ -8,6 +8,7 @@ use terral_format::ids::{Asker, Owner, SessionSlot};
 use terral_format::wire::capability::{Capability, Principal};
 use terral_format::wire::message::{Envelope, Presentation, Reply, Request};
 use terral_format::wire::person::Person;
+use terral_format::wire::transactions::TransactionId;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_transport::requests::Taken;
 
@@ -26,7 +27,7 @@ use crate::members::requiring;
 use crate::naming::creating;
 use crate::requests::{bounding, contained, logging_in, presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::sharing::{carrying, containers, credentials, leasing, revoking};
+use crate::sharing::{carrying, containers, credentials, leasing, revoking, transacting};
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -276,6 +277,8 @@ fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(
             let (sessions, deaf) = containers::change(state, who, good.principal, setting)?;
             return Ok((Reply::Revoked { sessions, deaf }, false));
         }
+        Request::Doubts => return resolved(state, (who, good), None),
+        Request::Resolve { of, is } => return resolved(state, (who, good), Some((of, is))),
         Request::Capability if shown.is_some() => {
             let context = "who shows a capability gets no other: narrow that one";
             return Err(Error::new(ErrorKind::Denied, context));
@@ -323,6 +326,17 @@ pub fn at_the_door<T>(
     }
     carrying::resume(state)?;
     done
+}
+
+/// What is in doubt, or was until now, everywhere.
+fn resolved(
+    state: &mut State,
+    (who, good): (Who, Good),
+    resolved: Option<(TransactionId, bool)>,
+) -> Result<(Reply, bool)> {
+    let caller = Caller { session: NOBODY, person: good.person };
+    let all = transacting::everywhere(state, (&caller, who), resolved)?;
+    Ok((Reply::Doubts(all), false))
 }
 
 /// Answers who proves who he is, shows that he has, or asks as whom he acts.

@@ -14,6 +14,7 @@ use crate::authority::mechanism::Scene;
 use crate::authority::principals::Principals;
 use crate::core::paths::components;
 use crate::core::state::State;
+use crate::sharing::containers;
 
 /// Gives a credential to who proves who he is.
 ///
@@ -28,11 +29,13 @@ pub fn login(
     (proof, wish): (Proof<'_>, Wish<'_>),
 ) -> Result<Credential> {
     let now_s = state.world.wall_s();
+    let principals = listed?;
+    containers::group(state, principals.groups())?;
     let admitted = |state: &State, most: Most| {
         state.authz.credentials.admit(now_s, most.principal)?;
         Ok(most)
     };
-    let most = identify(state, listed?, proof, wish).and_then(|most| admitted(state, most));
+    let most = identify(state, principals, proof, wish).and_then(|most| admitted(state, most));
     let most = most.inspect_err(|error| {
         // Who is not even looked at any more makes no more lines.
         if error.kind != ErrorKind::Busy {

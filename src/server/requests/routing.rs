@@ -20,7 +20,7 @@ use crate::naming::{attributes, elsewhere, further, homes, links, listing, looku
 use crate::naming::{making, nodes, orphans, placement, transactions};
 use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status, updating};
 use crate::sharing::{arriving, batching, borrowing, containers, departing, everywhere, leaving};
-use crate::sharing::{revoking, safety};
+use crate::sharing::{revoking, safety, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -212,7 +212,12 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
             attributes::truncate_target(state, who, &target, (size, token))
         }
         Request::DropSetId(file) => attributes::drop_set_id(state, who, file),
-        Request::Transact(operations) => transactions::carry_out(state, who, operations),
+        Request::Transact(operations) => {
+            transactions::carry_out(state, who, operations)?;
+            // Homes are told at once of what they have prepared.
+            transacting::settle(state);
+            Ok(())
+        }
         Request::Close { description, nonce } => closing::close(state, description, nonce),
         Request::Grant { file, first, count, pages } => {
             granting::grant(state, session, file, (first, count), pages)

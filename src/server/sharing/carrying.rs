@@ -21,7 +21,7 @@ use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
     adrift, bodies, circles, departing, large, leasing, leaving, moving, removal, restoring,
-    revoking, serving, unnamed, users,
+    revoking, serving, transacting, unnamed, users,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -112,6 +112,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         removal::settle_moves(state)?;
         restoring::tick(state)?;
         adrift::settle(state);
+        transacting::tick(state);
         large::give_back(state);
         departing::tick(state)?;
         circles::settle(state);
@@ -133,6 +134,7 @@ pub fn resume(state: &mut State) -> Result<()> {
     unnamed::settle(state);
     circles::resume(state);
     leasing::resume(state);
+    transacting::settle(state);
     // What has come is in the tables before anybody goes on with it.
     carry_out(state)?;
     serving::serve_again(state);

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use terral_format::disk::local::Local;
 use terral_format::ids::Member;
 use terral_format::wire::capability::{Operations, Principal, Revocation, Revoked};
-use terral_format::wire::containers::{Container, ContainerName, Quota, Setting};
+use terral_format::wire::containers::{Container, ContainerName, Group, Quota, Setting};
 use terral_format::wire::message::Reply;
 use terral_format::wire::things::Change;
 use terral_format::{Result, frame};
@@ -21,6 +21,9 @@ use crate::authority::containers::Changes;
 use crate::core::state::State;
 use crate::members::control;
 use crate::sharing::{leasing, revoking};
+
+/// Those of containers.
+pub type Quotas = Vec<(ContainerName, Quota)>;
 
 /// So many bytes of containers are said at a time.
 const SAID_BYTES: usize = 24 << 10;
@@ -71,16 +74,42 @@ fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result
 pub fn heard(
     state: &mut State,
     told: Vec<Container>,
-    quotas: Vec<(ContainerName, Quota)>,
+    quotas: Quotas,
+    groups: Vec<Group>,
 ) -> Result<()> {
     let bounds = state.authz.containers.bounds(quotas).into_iter();
     let altered = state.authz.containers.differences(told).into_iter();
     let bounds = bounds.map(|(name, quota)| Local::Quota(name, quota));
-    let records: Vec<Local> = altered.map(Local::Container).chain(bounds).collect();
+    let groups = (groups != state.authz.containers.groups()).then_some(Local::Groups(groups));
+    let records: Vec<Local> = altered.map(Local::Container).chain(bounds).chain(groups).collect();
     if records.is_empty() {
         return Ok(());
     }
     take_over(state, records, |_| ())
+}
+
+/// The list of principals says that these are all groups. Whoever has not heard of what that
+/// changes has its lease renewed no more, as by any change; nobody is waited for.
+///
+/// # Errors
+/// Those of the log.
+pub fn group(state: &mut State, groups: Vec<Group>) -> Result<()> {
+    let known = state.authz.containers.groups();
+    if groups == known || revoking::other_control(state).is_some() {
+        return Ok(());
+    }
+    let now_s = state.world.wall_s();
+    let who = Who { pid: state.machine.pid(), user: state.machine.user() };
+    let new = groups.iter().filter(|group| !known.contains(group));
+    let gone = known.iter().filter(|old| groups.iter().all(|group| group.name != old.name));
+    let new = new.map(|group| audit::grouped(now_s, who, group, true));
+    let lines: String =
+        new.chain(gone.map(|group| audit::grouped(now_s, who, group, false))).collect();
+    let Revoked { what, epoch } = state.authz.revocation(Revocation::Operations(Operations(0)))?;
+    let records = vec![Local::Groups(groups), Local::Revoked { what, epoch }];
+    take_over(state, records, |state| drop(control::tell_all(state)))?;
+    state.machine.audit(&lines);
+    Ok(())
 }
 
 fn take_over(state: &mut State, records: Vec<Local>, then: impl FnOnce(&mut State)) -> Result<()> {
@@ -132,8 +161,8 @@ pub fn list(state: &State, after: &str) -> Reply {
     Reply::Containers(page, bounded, left.peek().is_none())
 }
 
-/// All of them, and their quotas, as the control says them.
-pub fn told(state: &State) -> (Vec<Container>, Vec<(ContainerName, Quota)>) {
+/// All of them, their quotas, and groups, as the control says them.
+pub fn told(state: &State) -> (Vec<Container>, Quotas, Vec<Group>) {
     let containers = &state.authz.containers;
-    (containers.all().into_iter().cloned().collect(), containers.quotas())
+    (containers.all().into_iter().cloned().collect(), containers.quotas(), containers.groups())
 }

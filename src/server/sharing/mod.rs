@@ -24,5 +24,6 @@ pub mod restoring;
 pub mod revoking;
 pub mod safety;
 pub mod serving;
+pub mod transacting;
 pub mod unnamed;
 pub mod users;

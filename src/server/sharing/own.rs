@@ -30,6 +30,10 @@ pub(super) enum Own {
     Circles,
     /// Whether something was revoked, by the number of the question.
     Lease,
+    /// A home that is to know that a transaction has come to be, by what tells both.
+    Told,
+    /// Whether one does, likewise.
+    Doubt,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {

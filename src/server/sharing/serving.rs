@@ -19,10 +19,10 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::xattr_requests;
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
+use crate::naming::{preparing, xattr_requests};
 use crate::sharing::{bodies, circles, containers, credentials, everywhere, leasing};
-use crate::sharing::{revoking, safety, users};
+use crate::sharing::{revoking, safety, transacting, users};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -147,6 +147,8 @@ pub fn look(
     match &by.what {
         Look::Waits => return Ok(circles::here(state)),
         Look::Verify(capability) => return leasing::is_good(state, capability),
+        Look::Decided(of) => return transacting::decision_of(state, *of),
+        Look::Doubts => return Ok(Outcome::Doubts(transacting::here(state))),
         Look::Revoked => return Ok(Outcome::Revoked(state.authz.epoch())),
         Look::Issue(principal, for_s) => return leasing::issue_for(state, *principal, *for_s),
         Look::Authorize(carried) => {
@@ -246,6 +248,30 @@ fn moves(
     Some(links::rename(state, caller, from, to, *how).map(|()| Outcome::Done(None)))
 }
 
+/// Does what a member wants of a transaction, if it is of one.
+fn transacts(
+    state: &mut State,
+    from: Member,
+    caller: &Caller,
+    (thing, what): (Thing, &Change),
+) -> Option<Result<Outcome>> {
+    let file = thing.number();
+    let others = || Error::new(ErrorKind::Malformed, "a transaction that another decides");
+    Some(match what {
+        Change::Prepare(of, _) | Change::Commit(of) if of.by != from => Err(others()),
+        Change::Prepare(of, sets) => preparing::prepare(state, caller, file, (*of, sets.clone())),
+        Change::Commit(of) => {
+            preparing::settle(state, file, (*of, true));
+            Ok(Outcome::Done(None))
+        }
+        Change::Resolve(of, is) => {
+            let who = theirs(state, &caller.person);
+            transacting::resolve_here(state, who, *of, *is)
+        }
+        _ => return None,
+    })
+}
+
 /// Which member wants something, and for whom alone it speaks, if for one.
 type Whose<'a> = (Member, Option<&'a Person>);
 
@@ -262,8 +288,9 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         let set = (name.as_slice(), value.as_deref(), *how);
         return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
     }
-    if let Some(ended) = ends(state, &by) {
-        return ended;
+    let done = transacts(state, from, &caller, (thing, &by.what));
+    if let Some(done) = done.or_else(|| ends(state, &by)) {
+        return done;
     }
     if let Some(moved) = moves(state, &caller, thing, &by.what) {
         return moved;
@@ -311,6 +338,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         }
         // Done above.
         Change::Xattr { .. } => Ok(Outcome::Done(None)),
+        Change::Prepare(..) | Change::Commit(_) | Change::Resolve(..) => Ok(Outcome::Done(None)),
         Change::Revoke(_) | Change::Logout(_) | Change::Container(..) => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),

@@ -429,9 +429,12 @@ pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look)
             *hasten = false;
             return Ok(());
         }
+        Look::Doubts => return Err(refused("what is in doubt")),
         Look::Issue(Principal::User(uid), _) if *uid == user.user => return Ok(()),
         Look::Issue(..) => return Err(refused("a capability for somebody else")),
-        Look::Waits | Look::Verify(_) | Look::Revoked | Look::Authorize(_) => return Ok(()),
+        Look::Waits | Look::Verify(_) | Look::Revoked | Look::Authorize(_) | Look::Decided(_) => {
+            return Ok(());
+        }
         Look::Attributes | Look::Safety => 0,
         Look::Name(_) | Look::Step(_) => SEARCH,
         Look::Names(_) | Look::Xattr(_) | Look::XattrNames(_) => READ,
@@ -475,6 +478,11 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
     match change {
         Change::Revoke(_) => return Err(refused("revoking")),
         Change::Container(..) => return Err(refused("a container")),
+        Change::Resolve(..) => return Err(refused("resolving")),
+        Change::Prepare(..) | Change::Commit(_) => {
+            let what = "a transaction with what others have, of a user's server";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
         Change::Logout(_) => return Ok(()),
         Change::Xattr { .. } => {
             let inode = inode(state)?;

@@ -285,7 +285,8 @@ impl<'s> Door<'s> {
         let (principals, answered) = (self.listed(&request), self.answered(&request));
         let process = Process::open(caller.peer.pid)?;
         authn::permit_acting(&*self.shared.machine, &process, &person)?;
-        let bounded = matches!(request, Request::Safety(_) | Request::Everywhere { .. });
+        let bounded =
+            matches!(request, Request::Safety(_) | Request::Everywhere { .. } | Request::Doubts);
         let waits = !bounded || caller.since.elapsed() < ANSWER_WITHIN;
         let mut state = self.shared.lock_for_requests();
         state.fetches.let_wait(waits);

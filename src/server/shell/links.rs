@@ -478,13 +478,20 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match users::says(&state, with, said)? {
-            Control::Roster(roster, certificates, policies, revoked, all, quotas, placement)
-                if members.control() == with =>
-            {
+            Control::Roster(
+                roster,
+                certificates,
+                policies,
+                revoked,
+                all,
+                quotas,
+                placement,
+                groups,
+            ) if members.control() == with => {
                 let version = roster.version;
                 let roster = Roster { certificates, policies, placement, ..*roster };
                 // Only then does it know of their epoch.
-                containers::heard(&mut state, all, quotas)?;
+                containers::heard(&mut state, all, quotas, groups)?;
                 revoking::heard(&mut state, revoked)?;
                 self.roster(&mut state, roster);
                 containers::publish_if_asked(&state);

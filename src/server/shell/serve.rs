@@ -21,7 +21,7 @@ use crate::deferred::applying;
 use crate::far::desk::Relay;
 use crate::requests::{status, tending};
 use crate::shared::Shared;
-use crate::sharing::{departing, everywhere};
+use crate::sharing::{containers, departing, everywhere};
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
@@ -30,7 +30,7 @@ use crate::shell::parking::{self, Parked, Parking, Why};
 use crate::shell::ready::{self, Ready};
 use crate::shell::watcher::{LAUNCHER, LISTENER, STOP, Watcher};
 use crate::shell::way::Way;
-use crate::shell::{draining, part, removal, spillers, workers};
+use crate::shell::{draining, listed, part, removal, spillers, workers};
 
 /// How it ended.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
         }
     })?;
     let (backing, is_member) = (state.backing.clone(), state.members.is_some());
-    let shared = begun(state, headers, options);
+    let shared = begun(state, headers, options)?;
     let parking = Parking::new(ready);
     let way = Way::open_if(is_member, (&shared, &parking), options.listen, relay)?;
     let superblock: &Superblock = tables.view(0);
@@ -128,11 +128,17 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
 }
 
 /// What its threads share, before others hear of it.
-fn begun(mut state: State, headers: Arc<Region>, options: &Options) -> Shared {
+fn begun(mut state: State, headers: Arc<Region>, options: &Options) -> Result<Shared> {
     state.attended = options.launcher.is_some();
+    if let Some(listing) = &options.principals {
+        // What cannot be read is said to whoever logs in, as it is read then, too.
+        if let Ok(list) = listed::read(&listing.principals) {
+            containers::group(&mut state, list.groups())?;
+        }
+    }
     // What other members want may have to wait, and would be refused.
     state.fetches.are_served(true);
-    Shared::new(state, headers)
+    Ok(Shared::new(state, headers))
 }
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.

@@ -4,7 +4,8 @@ use proptest::prelude::{Strategy, any, prop, proptest};
 use terral_format::ErrorKind;
 use terral_format::wire::capability::{Operations, Principal, is_at_or_below};
 use terral_format::wire::containers::{
-    Altered, CONTAINERS_MAX, Container, ContainerName, ENTRIES_MAX, Entry, Party, Quota, Setting,
+    Altered, CONTAINERS_MAX, Container, ContainerName, ENTRIES_MAX, Entry, Group, Party, Quota,
+    Setting,
 };
 
 use super::{BYTES_MAX, Containers, bytes_of};
@@ -77,6 +78,41 @@ fn the_runs_own_has_a_list_once_one_is_set() {
     assert_eq!(all.allow(pilot, b"a"), Operations::ALL);
 }
 
+fn grouped(all: &mut Containers, groups: &[(&str, &[&str])]) {
+    let group = |(name, members): &(&str, &[&str])| {
+        let Ok(Party::Group(name)) = format!("group:{name}").parse() else { panic!("{name}") };
+        Group { name, members: members.iter().map(|one| one.parse().expect("is one")).collect() }
+    };
+    all.grouped(&groups.iter().map(group).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_group_may_what_its_entry_says_but_for_who_has_one_of_his_own() {
+    let mut all = Containers::default();
+    let may = |all: &Containers, who: &str| all.allow(who.parse().expect("is one"), b"a/x");
+    grouped(&mut all, &[("staff", &["key:a", "gss:b"]), ("wf", &["gss:b", "token:c"])]);
+    let list = [entry("group:staff", READS), entry("others", Operations::LIST)];
+    change(&mut all, USER, &create("out", "a", &list)).expect("is new");
+    assert_eq!([may(&all, "key:a"), may(&all, "gss:b")], [READS, READS]);
+    assert_eq!([may(&all, "token:c"), may(&all, "key:b")], [Operations::LIST; 2]);
+    change(&mut all, USER, &set("out", &[entry("group:wf", Operations::WRITE)])).expect("is one");
+    assert_eq!(may(&all, "gss:b"), READS.and(Operations::WRITE));
+    change(&mut all, USER, &set("out", &[entry("gss:b", Operations::LIST)])).expect("is one");
+    assert_eq!(may(&all, "gss:b"), Operations::LIST);
+    // Who is denied as one of a group may nothing as one of another.
+    change(&mut all, USER, &set("out", &[entry("group:wf", Operations(0))])).expect("is one");
+    grouped(&mut all, &[("staff", &["key:a", "key:d"]), ("wf", &["key:d"])]);
+    assert_eq!([may(&all, "key:a"), may(&all, "key:d")], [READS, Operations(0)]);
+    // The list of principals has no such group any more, and none of that name.
+    grouped(&mut all, &[("wf", &["key:d"])]);
+    assert_eq!(may(&all, "key:a"), Operations::LIST);
+    change(&mut all, USER, &set("out", &[entry("group:staff", Operations(0))])).expect("is named");
+    let strange = set("out", &[entry("group:nobody", READS)]);
+    assert_eq!(change(&mut all, USER, &strange), Err(ErrorKind::NotFound));
+    let strange = create("in", "a/b", &[entry("group:nobody", READS)]);
+    assert_eq!(change(&mut all, USER, &strange), Err(ErrorKind::NotFound));
+}
+
 #[test]
 fn only_its_owner_and_the_servers_user_change_one() {
     let (mut all, alice, eve) = (Containers::default(), key("alice"), key("eve"));
@@ -144,15 +180,27 @@ fn who_is_told_all_of_them_has_the_same() {
 }
 
 fn parties() -> impl Strategy<Value = Vec<Entry>> {
-    let who = prop::sample::select(vec!["key:a", "key:b", "token:a", "others"]);
+    let who = ["key:a", "key:b", "token:a", "others", "group:g", "group:h"];
+    let who = prop::sample::select(who.to_vec());
     prop::collection::vec((who, 0..32u8), 0..4)
         .prop_map(|all| all.into_iter().map(|(who, set)| entry(who, Operations(set))).collect())
+}
+
+/// Of the tables that are drawn.
+const GROUPS: [(&str, &[&str]); 2] = [("g", &["key:a", "key:b"]), ("h", &["key:b", "token:b"])];
+
+fn is_in(who: Principal, party: Party) -> bool {
+    let named = |(name, members): &(&str, &[&str])| {
+        format!("group:{name}") == party.to_string() && members.contains(&who.to_string().as_str())
+    };
+    GROUPS.iter().any(named)
 }
 
 fn table() -> impl Strategy<Value = Containers> {
     let one = ("[ab](/[ab]){0,3}", parties(), any::<bool>());
     prop::collection::vec(one, 0..6).prop_map(|all| {
         let mut table = Containers::default();
+        grouped(&mut table, &GROUPS);
         for (at, (place, entries, own)) in all.into_iter().enumerate() {
             let owner = if own { key("a") } else { USER };
             let setting = create(&format!("c{at}"), &place, &entries);
@@ -182,8 +230,14 @@ proptest! {
                 Some(one) if one.owner == who => Operations::ALL,
                 Some(one) => {
                     let of = |party| one.entries.iter().find(move |entry| entry.who == party);
-                    let found = of(Party::Principal(who)).or(of(Party::Others));
-                    found.map_or(Operations(0), |entry| entry.may)
+                    let his = |entry: &&Entry| is_in(who, entry.who);
+                    let his: Vec<u8> = one.entries.iter().filter(his).map(|it| it.may.0).collect();
+                    match of(Party::Principal(who)) {
+                        Some(entry) => entry.may,
+                        None if his.contains(&0) => Operations(0),
+                        None if !his.is_empty() => Operations(his.iter().fold(0, |a, b| a | b)),
+                        None => of(Party::Others).map_or(Operations(0), |entry| entry.may),
+                    }
                 }
             };
             assert_eq!(table.allow(who, path.as_bytes()), expected);
@@ -200,7 +254,8 @@ proptest! {
         let mut table = table;
         let named = |who: Principal| {
             let mut parties = entries.iter().map(|entry| entry.who);
-            parties.any(|party| party == Party::Principal(who) || party == Party::Others)
+            let of_all = |party| party == Party::Others || is_in(who, party);
+            parties.any(|party| party == Party::Principal(who) || of_all(party))
         };
         let people = ["key:a", "key:b", "token:a", "token:b"];
         let people = people.map(|who| who.parse::<Principal>().expect("is one"));

@@ -90,7 +90,7 @@ impl Members {
         let settled = self.postponed.is_empty() && self.adrift.is_empty() && self.mover.is_none();
         let said = self.outbox.is_empty() && self.said.is_empty() && self.creations.is_empty();
         let runs = matches!(&self.part, Part::Runs(machine) if machine.is_quiet());
-        runs && idle && settled && said
+        runs && idle && settled && said && self.has_no_transactions()
     }
 
     /// Directories that were shown, and have names of which this is true.

@@ -57,11 +57,19 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some((roster, (revoked, (all, quotas)))) = roster {
+        if let Some((roster, (revoked, (all, quotas, groups)))) = roster {
             let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
             let (placement, roster) = (roster.placement.clone(), Box::new(roster));
-            let said =
-                Control::Roster(roster, certificates, policies, revoked, all, quotas, placement);
+            let said = Control::Roster(
+                roster,
+                certificates,
+                policies,
+                revoked,
+                all,
+                quotas,
+                placement,
+                groups,
+            );
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

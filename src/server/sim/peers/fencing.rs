@@ -72,7 +72,7 @@ impl Peers {
     }
 
     /// Those that are in hear that another one is none any more.
-    fn remove(&mut self, out: usize, verdict: Verdict, version: u64) {
+    pub(super) fn remove(&mut self, out: usize, verdict: Verdict, version: u64) {
         let count = self.sims.len();
         match verdict {
             Verdict::Dead => self.dies(out),

@@ -122,7 +122,8 @@ impl Forming {
             let certificates = roster.certificates.clone();
             let roster = Box::new(roster.clone());
             let none = Placement::default();
-            let said = Control::Roster(roster, certificates, vec![], vec![], vec![], vec![], none);
+            let (a, b, c, d, e) = Default::default();
+            let said = Control::Roster(roster, certificates, a, b, c, d, none, e);
             self.say(0, with.number().into(), said);
         }
     }

@@ -145,8 +145,9 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             all,
             quotas,
             placement,
+            groups,
         )) if control == with => {
-            containers::heard(state, all, quotas)?;
+            containers::heard(state, all, quotas, groups)?;
             revoking::heard(state, revoked)?;
             control::heard(state, Roster { certificates, policies, placement, ..*roster });
             carrying::resume(state)
@@ -179,9 +180,18 @@ fn walk(seed: u64) -> [u64; 3] {
         let placement = roster.placement.clone();
         let addresses = vec![([127, 0, 0, 1], 7).into()];
         let revoked = state.authz.all_revoked().collect();
-        let (all, quotas) = containers::told(&state);
+        let (all, quotas, groups) = containers::told(&state);
         let roster = Box::new(Roster { version, ..roster });
-        let said = Control::Roster(roster, certificates, policies, revoked, all, quotas, placement);
+        let said = Control::Roster(
+            roster,
+            certificates,
+            policies,
+            revoked,
+            all,
+            quotas,
+            placement,
+            groups,
+        );
         [said, Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));

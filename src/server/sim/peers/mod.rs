@@ -60,6 +60,7 @@ mod listing;
 mod locks;
 mod looks;
 mod placing;
+mod preparing;
 mod relay;
 mod replacing;
 mod scaling;

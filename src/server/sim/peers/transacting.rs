@@ -75,7 +75,7 @@ fn some_step(draw: &mut impl FnMut(u64) -> u64) -> Operation<Vec<u8>> {
 fn may_be_refused(tree: &Tree, step: &Operation<Vec<u8>>, with_dir: bool) -> bool {
     let is_directory = |path: &Vec<u8>| tree.node(path).is_ok_and(|node| node.directory);
     match step {
-        Operation::Link { .. } | Operation::SetXattr { .. } => true,
+        Operation::Link { .. } => true,
         Operation::Rename { from, to, .. } => with_dir || is_directory(from) || is_directory(to),
         Operation::Unlink(_) => with_dir,
         _ => false,
@@ -114,6 +114,9 @@ fn act_at_once(
             let only = matches!(step, Operation::Rename { .. }) && moves == 1 && !with_dir;
             let is_new = |step: &Operation<_>| matches!(step, Operation::MakeDirectory { .. });
             refused |= refusable && (!only || steps.iter().any(is_new));
+            // Where a directory moves, homes prepare nothing.
+            let sets = |step: &Operation<_>| matches!(step, Operation::SetXattr { .. });
+            refused |= moves > 0 && (sets(&step) || steps.iter().any(sets));
             match does {
                 Ok(()) => after = next,
                 Err(kind) => fails = Some((steps.len(), kind)),
@@ -376,8 +379,8 @@ fn what_another_machine_alone_changes_is_refused_and_nothing_is_done() {
     assert_ne!(born, super::member(0));
     let refused = [
         vec![Operation::Link { from: &b"a/1"[..], to: b"a/more" }],
-        vec![xattr(b"b/2")],
-        vec![xattr(b"b/old")],
+        vec![moved(b"b", b"e"), xattr(b"e/2")],
+        vec![xattr(b"b/old"), moved(b"b", b"e")],
         vec![moved(b"c", b"d"), moved(b"b", b"e")],
         vec![new(b"d"), moved(b"c", b"d/c")],
     ];
@@ -432,7 +435,7 @@ fn another_machines_file_that_was_written_to_is_not_as_it_was_seen() {
 }
 
 /// How often what is said goes from one to another, one way, until all is done.
-fn ways(peers: &mut Peers, at: usize, steps: &[Step<'_>]) -> usize {
+pub(super) fn ways(peers: &mut Peers, at: usize, steps: &[Step<'_>]) -> usize {
     let encoded = frame::encode(&steps).expect("it is short");
     let (_, session, taken) = asks(peers, at, Request::Transact(&encoded));
     let (mut ways, mut turns) = (0, 0);

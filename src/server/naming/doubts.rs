@@ -1,0 +1,40 @@
+//! What was prepared of something that was born here, for a transaction that another member
+//! decides: until it is known whether that comes to be, nobody sets extended attributes of it, or
+//! sees any.
+//!
+//! Not here: what is prepared (`preparing`), and how it comes to be known (`sharing/transacting`).
+
+use terral_format::ids::Ino;
+use terral_format::wire::peers::Failure;
+use terral_format::wire::transactions::{TransactionId, Trouble};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::core::state::State;
+use crate::members::requiring;
+
+/// Nothing is in doubt of this.
+///
+/// # Errors
+/// If it must wait until that is known; `EIO` if it cannot be known now, and why.
+pub(super) fn must_be_none(state: &mut State, ino: Ino) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let doubt = members.number(ino).and_then(|number| members.prepared(number));
+    let Some((of, trouble)) = doubt.map(|doubt| (doubt.of, doubt.trouble)) else { return Ok(()) };
+    match trouble {
+        // Who decides it may wait for what this request has.
+        None => Err(requiring::released(state)),
+        Some(Trouble::Silent) => Err(Failure::Silent(of.by).error()),
+        Some(Trouble::Lost) => Err(is_lost(of)),
+    }
+}
+
+/// What is said of one that nobody decides any more.
+fn is_lost(of: TransactionId) -> Error {
+    let by = of.by;
+    let context = format!(
+        "transaction {of} is in doubt, as {by} was removed, which decided it (terral txn resolve \
+         {of})"
+    );
+    let error = Failure::Removed(by).error();
+    Error { context, errno: error.errno, ..Error::new(ErrorKind::Backing, "") }
+}

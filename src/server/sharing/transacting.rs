@@ -1,0 +1,250 @@
+//! Transactions of which several members have a part: who has decided that one comes to be tells
+//! the homes of what was prepared until each has said so; a home that hears nothing asks.
+//!
+//! Invariants: what was prepared is undone only by the word of who decides it that it never comes
+//! to be, which he says of all that he does not know; if he is gone for good, somebody has to say.
+//! Not here: what is prepared, and done then (`naming/preparing`).
+
+use std::time::Duration;
+
+use terral_format::disk::membership::{Membership, Transacts};
+use terral_format::ids::{Ino, Member, Number, Thing};
+use terral_format::wire::peers::{Answer, Failure, Work};
+use terral_format::wire::person::Person;
+use terral_format::wire::things::{By, Change, Look, Outcome};
+use terral_format::wire::transactions::{
+    DOUBT_NAMES_MAX, DOUBTS_MAX, InDoubt, MemberDoubts, TransactionId, Trouble,
+};
+use terral_format::{Error, ErrorKind, Result};
+
+use crate::authority::audit::{self, Who};
+use crate::authority::caller::Caller;
+use crate::core::state::State;
+use crate::members::requiring::{self, Have};
+use crate::members::role::Doubt;
+use crate::naming::{elsewhere, preparing};
+use crate::sharing::own::{Own, are_wanted, as_own};
+
+/// A home that hears nothing for so long asks.
+const ASK_AFTER: Duration = Duration::from_millis(500);
+
+type Part = (TransactionId, Number);
+
+/// What tells one from all others.
+fn key((of, file): Part) -> Ino {
+    Ino(of.number.wrapping_add(file.word()))
+}
+
+fn own<T>(what: T) -> By<T> {
+    By { person: Person::default(), what }
+}
+
+/// Goes on with all of them.
+pub fn settle(state: &mut State) {
+    let Some(members) = &state.members else { return };
+    if members.is_put_out() {
+        return;
+    }
+    let untold = members.untold();
+    let mut doubts: Vec<Part> = members.doubts().map(|(file, doubt)| (doubt.of, file)).collect();
+    for (of, file) in untold {
+        as_own(state, (Own::Told, key((of, file))), |state| tell(state, (of, file)));
+    }
+    doubts.retain(|part| is_to_be_asked(state, *part));
+    for part in doubts {
+        as_own(state, (Own::Doubt, key(part)), |state| ask(state, part));
+    }
+}
+
+/// Time has passed: who has heard nothing asks.
+pub fn tick(state: &mut State) {
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return };
+    let doubts: Vec<Part> = members.doubts().map(|(file, doubt)| (doubt.of, file)).collect();
+    doubts.iter().for_each(|(_, file)| members.is_doubted(*file, now, ASK_AFTER));
+    let untold = members.untold();
+    are_wanted(state, Own::Told, &untold.iter().map(|part| key(*part)).collect());
+    are_wanted(state, Own::Doubt, &doubts.iter().map(|part| key(*part)).collect());
+    settle(state);
+}
+
+fn is_to_be_asked(state: &mut State, (of, file): Part) -> bool {
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return false };
+    match (members.is_removed(of.by), members.has_left(of.by)) {
+        // It has told all before it left.
+        (_, true) => {
+            preparing::settle(state, file, (of, false));
+            false
+        }
+        (true, _) => {
+            if members.was_heard_of(file, now, Some(Trouble::Lost)) {
+                members.go_on();
+            }
+            false
+        }
+        _ => members.is_asked_about(file),
+    }
+}
+
+/// Tells a home that what it has prepared has come to be.
+fn tell(state: &mut State, (of, file): Part) -> Result<()> {
+    let work = Work::Change(own(Change::Commit(of)).body()?);
+    let is_told = match requiring::need(state, Thing::File(file), &work)? {
+        Have::Done(Ok(body)) => matches!(Outcome::of(&body), Ok(Outcome::Done(_))),
+        Have::Done(Err(failure)) => matches!(failure, Failure::Removed(_)),
+        // Its home is no more, and this server has come in its place.
+        Have::Here | Have::Shown | Have::Missed => true,
+    };
+    if is_told {
+        state.record(Membership::Transacts(Transacts::Told { of, file }));
+    }
+    Ok(())
+}
+
+/// Asks who decides whether it comes to be.
+fn ask(state: &mut State, (of, file): Part) -> Result<()> {
+    let strange = || Error::new(ErrorKind::Malformed, "who decides a transaction");
+    let its = Number::new(of.by, 0).ok_or_else(strange)?;
+    let work = Work::Find(own(Look::Decided(of)).body()?);
+    let Have::Done(answer) = requiring::need(state, Thing::File(its), &work)? else {
+        return Err(strange());
+    };
+    heard(state, (of, file), answer);
+    Ok(())
+}
+
+fn heard(state: &mut State, (of, file): Part, answer: Answer) {
+    let now = state.world.now();
+    let said = answer.map(|body| Outcome::of(&body));
+    if let Ok(Ok(Outcome::Decided(Some(is)))) = said {
+        return preparing::settle(state, file, (of, is));
+    }
+    let trouble = said.is_err().then_some(Trouble::Silent);
+    let Some(members) = &mut state.members else { return };
+    if members.was_heard_of(file, now, trouble) {
+        members.go_on();
+    }
+}
+
+/// Whether one comes to be that this member decides, for who asks.
+///
+/// # Errors
+/// If another decides it.
+pub fn decision_of(state: &State, of: TransactionId) -> Result<Outcome> {
+    let members = state.members.as_ref().filter(|members| members.me() == of.by);
+    let others = || Error::new(ErrorKind::Invalid, format!("transaction {of}: another decides it"));
+    members.map(|members| Outcome::Decided(members.decision_of(of))).ok_or_else(others)
+}
+
+/// What is in doubt here, as far as it is told.
+pub fn here(state: &State) -> Vec<InDoubt> {
+    in_doubt(state, |_| true).into_iter().take(DOUBTS_MAX).collect()
+}
+
+fn in_doubt(state: &State, is: impl Fn(&Doubt) -> bool) -> Vec<InDoubt> {
+    let Some(members) = &state.members else { return Vec::new() };
+    let shown = |(file, doubt): (Number, &Doubt)| {
+        let path = members.place(file).and_then(|ino| state.names.path(ino));
+        let names = doubt.sets.iter().map(|set| set.name.clone()).take(DOUBT_NAMES_MAX);
+        let (path, names) = (path.unwrap_or_default(), names.collect());
+        let Doubt { of, since_s, trouble, .. } = *doubt;
+        InDoubt { of, file, path, names, since_s, trouble }
+    };
+    members.doubts().filter(|(_, doubt)| is(doubt)).map(shown).collect()
+}
+
+/// Somebody says whether one comes to be whose decider was removed. What was in doubt here.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if who decides it is in, and says so himself.
+pub fn resolve_here(state: &mut State, who: Who, of: TransactionId, is: bool) -> Result<Outcome> {
+    let mut doubts = in_doubt(state, |doubt| doubt.of == of);
+    if !doubts.is_empty() {
+        must_be_removed(state, of)?;
+    }
+    for InDoubt { file, path, .. } in &doubts {
+        preparing::settle(state, *file, (of, is));
+        let line = audit::resolved(state.world.wall_s(), who, (of, is), path);
+        state.machine.audit(&line);
+    }
+    doubts.truncate(DOUBTS_MAX);
+    Ok(Outcome::Doubts(doubts))
+}
+
+/// Nobody says for a member that is in whether what it decides comes to be.
+fn must_be_removed(state: &State, of: TransactionId) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    if members.is_removed(of.by) {
+        return Ok(());
+    }
+    let (by, number) = (of.by, of.by.number());
+    let context = format!(
+        "transaction {of}: {by} is in, and says itself whether it comes to be (if its machine \
+         is lost: terral fence {number})"
+    );
+    Err(Error::new(ErrorKind::Invalid, context))
+}
+
+/// What is in doubt on all members that are in; with `resolved`, what that has settled.
+///
+/// # Errors
+/// If who asks must wait; as [`resolve_here`]'s.
+pub fn everywhere(
+    state: &mut State,
+    (caller, who): (&Caller, Who),
+    resolved: Option<(TransactionId, bool)>,
+) -> Result<Vec<MemberDoubts>> {
+    let Some(members) = &state.members else { return Ok(Vec::new()) };
+    let (me, others) = (members.me(), members.others());
+    if let Some((of, _)) = resolved.filter(|(of, _)| of.by == me || others.contains(&of.by)) {
+        must_be_removed(state, of)?;
+    }
+    let (mut all, mut late) = (Vec::new(), None);
+    for member in others {
+        match asked(state, caller, member, resolved) {
+            // All are asked before any is waited for.
+            Err(error) if state.fetches.is_waiting() => late = Some(error),
+            Err(error) if error.kind == ErrorKind::Invalid => return Err(error),
+            doubts => all.push(MemberDoubts { member, doubts: doubts.ok().flatten() }),
+        }
+    }
+    if let Some(late) = late {
+        return Err(late);
+    }
+    let own = match resolved {
+        Some((of, is)) => doubts_of(resolve_here(state, who, of, is)?)?,
+        None => here(state),
+    };
+    all.push(MemberDoubts { member: me, doubts: Some(own) });
+    all.sort_unstable_by_key(|one| one.member);
+    Ok(all)
+}
+
+/// The same on another member; `None` if there is no connection.
+fn asked(
+    state: &mut State,
+    caller: &Caller,
+    member: Member,
+    resolved: Option<(TransactionId, bool)>,
+) -> Result<Option<Vec<InDoubt>>> {
+    let members = state.members.as_ref();
+    let is_connected = members.is_some_and(|members| members.is_connected(member));
+    let Some(its) = Number::new(member, 0).filter(|_| is_connected) else { return Ok(None) };
+    let said = match resolved {
+        Some((of, is)) => {
+            let person = (*caller.person).clone();
+            let by = By { person, what: Change::Resolve(of, is) };
+            elsewhere::ask_home(state, its, &Work::Change(by.body()?))?
+        }
+        None => elsewhere::told_of(state, caller, its, Look::Doubts)?,
+    };
+    doubts_of(said).map(Some)
+}
+
+fn doubts_of(said: Outcome) -> Result<Vec<InDoubt>> {
+    match said {
+        Outcome::Doubts(doubts) => Ok(doubts),
+        _ => Err(Error::new(ErrorKind::Malformed, "what another member says is in doubt")),
+    }
+}
