@@ -71,23 +71,11 @@ pub fn rename_here(
         _ => {}
     }
     homes::must_be_ours(state, ino)?;
-    if is_below(to, from) {
-        return Err(Error::new(ErrorKind::Invalid, shown(to)));
-    }
-    if is_below(from, to) {
-        let kind = match how {
-            RenameHow::Exchange => ErrorKind::Invalid,
-            _ => ErrorKind::NotEmpty,
-        };
-        return Err(Error::new(kind, shown(to)));
-    }
+    permit_places(from, to, how)?;
     is_known_whose(state, caller, [(parent, Some(ino)), (to_parent, there)])?;
     let back = there.filter(|_| how == RenameHow::Exchange);
-    is_known_who_may(
-        state,
-        caller,
-        [Some(ino), back].map(|it| it.filter(|_| parent != to_parent)),
-    )?;
+    let moved = [Some(ino), back].map(|it| it.filter(|_| parent != to_parent));
+    is_known_who_may(state, caller, moved)?;
     permit_moving(state, caller, ino, parent, to_parent, from)?;
     match there {
         Some(there) if how == RenameHow::Exchange => {
@@ -119,6 +107,17 @@ pub fn rename_here(
     });
     moving::is_sure(state);
     Ok(())
+}
+
+/// Nothing comes below itself, nor what is below it in its place.
+fn permit_places(from: &[u8], to: &[u8], how: RenameHow) -> Result<()> {
+    let kind = match how {
+        _ if is_below(to, from) => ErrorKind::Invalid,
+        _ if !is_below(from, to) => return Ok(()),
+        RenameHow::Exchange => ErrorKind::Invalid,
+        RenameHow::Replace | RenameHow::Keep => ErrorKind::NotEmpty,
+    };
+    Err(Error::new(kind, shown(to)))
 }
 
 /// Both are known whose they are, where that counts.

@@ -289,11 +289,9 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
     }
     let done = transacts(state, from, &caller, (thing, &by.what));
-    if let Some(done) = done.or_else(|| ends(state, &by)) {
+    let done = done.or_else(|| ends(state, &by));
+    if let Some(done) = done.or_else(|| moves(state, &caller, thing, &by.what)) {
         return done;
-    }
-    if let Some(moved) = moves(state, &caller, thing, &by.what) {
-        return moved;
     }
     let parent = bodies::inode_of(state, thing)?.ino;
     match by.what {
