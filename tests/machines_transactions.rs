@@ -92,3 +92,32 @@ fn objects_of_three_machines_get_their_names_and_go_at_once() {
     let names = "out/h0:|field|moved||out/h1:|field||out/h2:|field";
     assert_eq!(seen, format!("h0: all well|h1: all well|h2: all well|{names}|h0h2h2"),);
 }
+
+/// What is in doubt is in the simulation (`server/sim/peers/preparing`).
+#[test]
+fn what_is_not_in_doubt_is_said_not_to_be_and_nobody_says_for_a_machine_that_is_in() {
+    let Some(machines) = Machines::new(2) else { return };
+    let seen = lines(&machines.run(
+        "exec 2>&1; $TERRAL txn list; echo $?; on h1 \"$TERRAL txn list --json\"
+        $TERRAL txn show 1-00c0ffee00c0ffee; echo $?
+        $TERRAL txn resolve 1-00c0ffee00c0ffee --abort < /dev/null; echo $?
+        $TERRAL txn resolve 1-00c0ffee00c0ffee --abort --yes; echo $?
+        $TERRAL txn resolve 7-00c0ffee00c0ffee --commit --yes; echo $?",
+    ));
+    let none = "no such transaction is in doubt (terral txn list)";
+    let expected = [
+        "0",
+        "{\"instance\":\"machines\",\"silent\":[],\"transactions\":[]}",
+        none,
+        "1",
+        "it cannot be asked here whether that is meant: say --yes",
+        "1",
+        "(if its machine is lost: terral fence 1): invalid argument",
+        "1",
+        none,
+        "1",
+    ];
+    assert_eq!(seen.len(), expected.len(), "{seen:#?}");
+    let ends = seen.iter().zip(expected).all(|(line, end)| line.ends_with(end));
+    assert!(ends, "{seen:#?}");
+}

@@ -15,8 +15,8 @@ use crate::bench_report::Bound;
 const CASE: &str = "objects";
 /// Bytes of a checkpoint, and of an object that is copied.
 const BYTES: u64 = 64 << 20;
-/// Bytes of an object that is on all machines, or on one.
-const STRIPED: u64 = 256 << 20;
+/// Least bytes of an object that is on all machines, or on one.
+const STRIPED_LEAST: u64 = 48 << 20;
 /// An object of which small pieces are written.
 const SMALL_ONE: u64 = 1 << 20;
 /// The id of what is copied or written.
@@ -60,13 +60,14 @@ struct Filled {
 
 fn filled(run: &Run, cluster: &Cluster<'_>, id: u64, striped: bool) -> Result<Filled> {
     let (peer, on) = (run.on(0), server(0));
-    let written = took(peer, ObjectDuty::FillAll { id, bytes: STRIPED, striped })?;
+    let bytes = cluster.much.bytes().max(STRIPED_LEAST);
+    let written = took(peer, ObjectDuty::FillAll { id, bytes, striped })?;
     // What was written elsewhere goes there once it is closed.
     cluster.settle(run)?;
     let read = took(run.on(1), ObjectDuty::Read { on, id, block: FILLED })?;
     took(peer, ObjectDuty::Remove { on, id })?;
     cluster.settle(run)?;
-    Ok(Filled { written: rate(STRIPED, written), read: rate(STRIPED, read) })
+    Ok(Filled { written: rate(bytes, written), read: rate(bytes, read) })
 }
 
 fn round_of(run: &Run, cluster: &Cluster<'_>, round: u64) -> Result<Round> {
@@ -165,12 +166,11 @@ pub fn objects(cluster: &Cluster<'_>, run: &Run, with: &str) -> Result<Vec<Figur
             &own(|round| round.with_copies),
             &own(|round| round.without),
         ),
-        figure("an object of 256 MiB written, striped over all", "GB/s", |it| it.striped.written)
-            .beside(
-                "on one machine, which writes it",
-                &own(|round| round.striped.written),
-                &own(|round| round.whole.written),
-            ),
+        figure("a large object written, striped over all", "GB/s", |it| it.striped.written).beside(
+            "on one machine, which writes it",
+            &own(|round| round.striped.written),
+            &own(|round| round.whole.written),
+        ),
         figure("the same read by another machine", "GB/s", |it| it.striped.read).beside(
             "on one machine",
             &own(|round| round.striped.read),
