@@ -7,13 +7,14 @@ use terral_format::ids::{Member, NUMBERS, Number, Operation, ServerId, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::attributes::Kind;
 use terral_format::wire::far::{Act, Id, Question, What};
+use terral_format::wire::locks::{FarOwner, Locker, Waiting};
 use terral_format::wire::message::{Change, OpenHow, Request, Target};
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Frame, Message, Work};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Control;
 use terral_format::wire::things::{By, Change as Changed, Child, Look, Made, Outcome};
-use terral_format::{ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result};
 
 use super::users::{BOB, house, person, put, set_mode};
 use super::{Peers, member};
@@ -245,6 +246,11 @@ fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
     }
     for file in [hidden, seen] {
         assert!(read(&mut peers, file).1, "only if it was open");
+        // Nor does he look at it, or give it a name.
+        let looked = roots(&mut peers, |state| {
+            users::may_look(state, &person(BOB), Thing::File(file), &mut Look::Attributes)
+        });
+        assert!(looked.is_err(), "{looked:?}");
     }
     kept.into_iter().for_each(|open| peers.close(open).expect("closed"));
 }
@@ -283,6 +289,59 @@ fn what_he_says_of_himself_does_nothing_to_a_terminal() {
         Ok(Outcome::Server(status)) => {
             assert_eq!(status.host, "bob[2J");
             assert_eq!(status.drain.failures, vec!["/x".to_owned(); 16]);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn he_wants_no_parts_of_files_and_nothing_of_files_that_there_are_not() {
+    let mut peers = house(21);
+    put(&mut peers, 0, b"all/file", b"root's");
+    let file = peers.stat(0, b"all/file").expect("there").number;
+    let none = Number::new(member(1), 0).expect("few");
+    for thing in [Thing::Chunk(file, 0), Thing::Chunk(none, 7), Thing::Directory(none)] {
+        let error = admitted(&mut peers, want(1, member(2), thing)).expect_err("refused");
+        assert_eq!(error.kind, ErrorKind::Malformed, "{thing:?}");
+    }
+    let made_up = Number::new(member(0), 1 << 40).expect("few");
+    let (by, first, count) = (member(2), 0, u32::MAX);
+    for act in [
+        Act::Return { by, first, count },
+        Act::Open,
+        Act::Offer { by, index: u64::MAX, strips: true },
+    ] {
+        let frame = question(by, made_up, act);
+        let admitted = roots(&mut peers, |state| far::users::admit(state, by, frame));
+        let said = admitted.expect("a question").said;
+        assert!(matches!(said, Some(Err(error)) if error.kind == ErrorKind::NotFound), "{act:?}");
+    }
+}
+
+#[test]
+fn he_says_which_programs_of_his_own_wait_and_why_he_fails_and_keeps_nobody_waiting_by_it() {
+    let mut peers = house(22);
+    let wait = |at: usize| {
+        let waiter = FarOwner { by: member(at), locker: Locker::Flock, number: 1 };
+        Waiting { waiter, since_ns: 1, holders: vec![waiter] }
+    };
+    let mut heard = |outcome: Outcome| {
+        let answer = Ok(outcome.body().expect("fits"));
+        let operation = Operation { by: member(0), number: 1 };
+        match admitted(&mut peers, Message::Done { operation, answer }) {
+            Ok(Message::Done { answer: Ok(body), .. }) => Outcome::of(&body).expect("one"),
+            other => panic!("{other:?}"),
+        }
+    };
+    match heard(Outcome::Waits(vec![wait(1), wait(2), wait(0)])) {
+        Outcome::Waits(waits) => assert_eq!(waits, [wait(2)]),
+        other => panic!("{other:?}"),
+    }
+    let error = Error { errno: 9999, ..Error::new(ErrorKind::NoSpace, "full\u{1b}[2J") };
+    match heard(Outcome::Failed(error)) {
+        Outcome::Failed(error) => {
+            assert_eq!((error.kind, error.errno), (ErrorKind::Backing, 0));
+            assert_eq!(error.context, "full[2J");
         }
         other => panic!("{other:?}"),
     }
