@@ -205,21 +205,32 @@ impl Invitation {
     }
 }
 
+/// All that the control says, by which all members go.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Who is in. What of it is said beside it is empty here.
+    pub roster: Roster,
+    /// By what members prove who they are.
+    pub certificates: Vec<Certificate>,
+    /// What is asked of some paths.
+    pub policies: Vec<Policy>,
+    /// All that was revoked.
+    pub revoked: Vec<Revoked>,
+    /// All containers.
+    pub containers: Vec<Container>,
+    /// Their quotas.
+    pub quotas: Vec<(ContainerName, Quota)>,
+    /// Where new bytes are.
+    pub placement: Placement,
+    /// Who is in which group.
+    pub groups: Vec<Group>,
+}
+
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now, with these certificates, policies, containers, quotas
-    /// placement and groups, and all this was revoked.
-    Roster(
-        Box<Roster>,
-        Vec<Certificate>,
-        Vec<Policy>,
-        Vec<Revoked>,
-        Vec<Container>,
-        Vec<(ContainerName, Quota)>,
-        Placement,
-        Vec<Group>,
-    ),
+    /// By the control: this is so now.
+    Roster(Box<Rule>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
     /// To the control: say the roster again.

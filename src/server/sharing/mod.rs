@@ -22,6 +22,7 @@ mod own;
 pub mod removal;
 pub mod restoring;
 pub mod revoking;
+pub mod ruling;
 pub mod safety;
 pub mod serving;
 pub mod transacting;

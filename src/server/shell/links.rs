@@ -17,7 +17,7 @@ use terral_format::moment::Moment;
 use terral_format::wire::far::Written;
 use terral_format::wire::peers::{FRAME_MAX, Frame};
 use terral_format::wire::remembered::Memory;
-use terral_format::wire::roster::{Control, Roster, Said, Seat};
+use terral_format::wire::roster::{Control, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
 use terral_network::tcp::{Encryption, Found, Identity, PartitionId, Settings, Tcp, Waker, Watch};
@@ -33,7 +33,7 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, containers, departing, moving, restoring, revoking, users};
+use crate::sharing::{carrying, departing, moving, restoring, ruling, users};
 use crate::shell::addresses;
 use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
@@ -478,23 +478,10 @@ impl<'s> Links<'s> {
         let Some(members) = &state.members else { return Ok(()) };
         let (with, is_control) = (session.with, members.control() == members.me());
         match users::says(&state, with, said)? {
-            Control::Roster(
-                roster,
-                certificates,
-                policies,
-                revoked,
-                all,
-                quotas,
-                placement,
-                groups,
-            ) if members.control() == with => {
-                let version = roster.version;
-                let roster = Roster { certificates, policies, placement, ..*roster };
-                // Only then does it know of their epoch.
-                containers::heard(&mut state, all, quotas, groups)?;
-                revoking::heard(&mut state, revoked)?;
-                self.roster(&mut state, roster);
-                containers::publish_if_asked(&state);
+            Control::Roster(rule) if members.control() == with => {
+                let version = rule.roster.version;
+                ruling::heard(&mut state, *rule)?;
+                self.connect_all(&mut state);
                 drop(state);
                 self.say(with, &Control::Knows(version));
                 state = self.shared.lock_for_links();
@@ -544,8 +531,7 @@ impl<'s> Links<'s> {
     }
 
     /// Those with whom there is a session already are members only now.
-    fn roster(&self, state: &mut State, roster: Roster) {
-        control::heard(state, roster);
+    fn connect_all(&self, state: &mut State) {
         for with in self.sessions.keys() {
             let connected = carrying::hear(state, Input::Connected(*with));
             connected.unwrap_or_else(|error| state.warn(error.to_string()));

@@ -13,7 +13,7 @@ use terral_network::endpoint::{Endpoint, Refused};
 
 use super::{Links, SHORT};
 use crate::far::linking;
-use crate::sharing::containers;
+use crate::sharing::ruling;
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
@@ -28,7 +28,7 @@ impl Links<'_> {
     /// Sends all that the log has.
     pub(super) fn say_all(&mut self) {
         self.say_of_memory();
-        let (frames, said, leaves, asks, (behind, roster), control, news) = {
+        let (frames, said, leaves, asks, (behind, rule), control, news) = {
             let mut state = self.shared.lock_for_links();
             let is_logged = state.is_logged();
             let Some(members) = &mut state.members else { return };
@@ -40,12 +40,10 @@ impl Links<'_> {
                 true => self.telling.tell(members.roster(), self.sessions.keys()),
                 false => Vec::new(),
             };
-            let roster = (!behind.is_empty()).then(|| members.roster().clone());
             let (asks, news, control) =
                 (members.take_asks(), members.take_news(), members.control());
-            let known = || (state.authz.all_revoked().collect(), containers::told(&state));
-            let roster = roster.map(|roster| (roster, known()));
-            (frames, said, leaves, asks, (behind, roster), control, news)
+            let rule = if behind.is_empty() { None } else { ruling::said(&state) };
+            (frames, said, leaves, asks, (behind, rule), control, news)
         };
         self.say_frames(frames);
         for (to, said) in said {
@@ -57,19 +55,8 @@ impl Links<'_> {
         if asks {
             self.say(control, &Control::Ask);
         }
-        if let Some((roster, (revoked, (all, quotas, groups)))) = roster {
-            let (certificates, policies) = (roster.certificates.clone(), roster.policies.clone());
-            let (placement, roster) = (roster.placement.clone(), Box::new(roster));
-            let said = Control::Roster(
-                roster,
-                certificates,
-                policies,
-                revoked,
-                all,
-                quotas,
-                placement,
-                groups,
-            );
+        if let Some(rule) = rule {
+            let said = Control::Roster(Box::new(rule));
             behind.into_iter().for_each(|with| self.say(with, &said));
         }
         if std::mem::take(&mut self.has_answers) || news {

@@ -10,14 +10,13 @@ use std::time::Duration;
 use terral_format::ids::Member;
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Frame;
-use terral_format::wire::placement::Placement;
-use terral_format::wire::roster::{Control, Roster};
+use terral_format::wire::roster::{Control, Roster, Rule};
 use terral_partition::effect::Input;
 
 use super::member;
 use crate::members::control;
 use crate::members::telling::Telling;
-use crate::sharing::carrying;
+use crate::sharing::{carrying, ruling};
 use crate::sim::Sim;
 
 /// All come within it, one after the other.
@@ -120,11 +119,9 @@ impl Forming {
         let roster = self.roster(0);
         for with in self.telling.tell(&roster, self.come.iter()) {
             let certificates = roster.certificates.clone();
-            let roster = Box::new(roster.clone());
-            let none = Placement::default();
-            let (a, b, c, d, e) = Default::default();
-            let said = Control::Roster(roster, certificates, a, b, c, d, none, e);
-            self.say(0, with.number().into(), said);
+            let roster = roster.clone();
+            let rule = Rule { roster, certificates, ..Rule::default() };
+            self.say(0, with.number().into(), Control::Roster(Box::new(rule)));
         }
     }
 
@@ -159,9 +156,9 @@ impl Forming {
             Control::Here(addresses) => self.act(to, |state| {
                 control::is_at(state, member(from), addresses.clone()).expect("it is the control");
             }),
-            Control::Roster(roster, ..) => {
-                let version = roster.version;
-                self.act(to, |state| control::heard(state, *roster.clone()));
+            Control::Roster(rule) => {
+                let version = rule.roster.version;
+                self.act(to, |state| ruling::heard(state, *rule.clone()).expect("a log"));
                 let with = |(one, other): &(usize, usize)| match (*one == to, *other == to) {
                     (true, _) => Some(*other),
                     (_, true) => Some(*one),

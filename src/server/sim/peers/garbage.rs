@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use terral_format::wire::far::{ANSWERS, QUESTIONS};
 use terral_format::wire::remembered::Memory;
-use terral_format::wire::roster::{Control, Roster, Said, Tag};
+use terral_format::wire::roster::{Control, Said, Tag};
 use terral_format::{Result, frame};
 
 use super::tree::Tree;
@@ -20,7 +20,7 @@ use crate::core::state::State;
 use crate::far::desk::{Desk, Payload};
 use crate::far::users;
 use crate::members::control;
-use crate::sharing::{carrying, containers, moving, restoring, revoking};
+use crate::sharing::{carrying, moving, restoring, ruling};
 use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
@@ -137,19 +137,8 @@ fn hears(state: &mut State, desk: &mut Desk, from: usize, bytes: &[u8]) -> Resul
             moving::heard(state, with, said)?;
             carrying::resume(state)
         }
-        Said::Control(Control::Roster(
-            roster,
-            certificates,
-            policies,
-            revoked,
-            all,
-            quotas,
-            placement,
-            groups,
-        )) if control == with => {
-            containers::heard(state, all, quotas, groups)?;
-            revoking::heard(state, revoked)?;
-            control::heard(state, Roster { certificates, policies, placement, ..*roster });
+        Said::Control(Control::Roster(rule)) if control == with => {
+            ruling::heard(state, *rule)?;
             carrying::resume(state)
         }
         Said::Control(Control::Here(addresses)) if control == me => {
@@ -173,26 +162,10 @@ fn walk(seed: u64) -> [u64; 3] {
     }
     let control = peers.sims[0].with(|server| {
         let state = server.lock();
-        let roster = state.members.as_ref().map(|members| members.roster().clone());
-        let roster = roster.expect("a member");
-        let (version, policies) = (roster.version + 1, roster.policies.clone());
-        let certificates = roster.certificates.clone();
-        let placement = roster.placement.clone();
+        let mut rule = ruling::said(&state).expect("a member");
+        rule.roster.version += 1;
         let addresses = vec![([127, 0, 0, 1], 7).into()];
-        let revoked = state.authz.all_revoked().collect();
-        let (all, quotas, groups) = containers::told(&state);
-        let roster = Box::new(Roster { version, ..roster });
-        let said = Control::Roster(
-            roster,
-            certificates,
-            policies,
-            revoked,
-            all,
-            quotas,
-            placement,
-            groups,
-        );
-        [said, Control::Here(addresses)]
+        [Control::Roster(Box::new(rule)), Control::Here(addresses)]
     });
     let control = control.expect("it lives").map(|said| said.frame().expect("our own frame"));
     real.extend(control);

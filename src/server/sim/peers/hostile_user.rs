@@ -21,7 +21,7 @@ use super::{Peers, member};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::far;
-use crate::far::desk::{Desk, Heard, Payload};
+use crate::far::desk::{Admitted, Desk, Heard, Payload};
 use crate::naming::elsewhere;
 use crate::sharing::{bodies, serving, users};
 use crate::sim::client::{CREATE, READ};
@@ -51,8 +51,13 @@ fn admitted(peers: &mut Peers, message: Message) -> Result<Message> {
 
 /// A question, and three bytes to be written.
 fn question(by: Member, file: Number, act: Act) -> Payload {
+    questions(by, file, act, 1)
+}
+
+/// One of several.
+fn questions(by: Member, file: Number, act: Act, sequence: u64) -> Payload {
     let (pid, started_ticks, session) = (1, 1, Id::NOBODY);
-    let id = Id { by, session, pid, started_ticks, index: 0, sequence: 1, step: 0 };
+    let id = Id { by, session, pid, started_ticks, index: 0, sequence, step: 0 };
     let question = Question { id, life: 1, number: 1, past: 0, what: What::File(file, act) };
     let bytes = if act.has_bytes() { b"new".to_vec() } else { Vec::new() };
     Payload::new(question.write(bytes).expect("fits").whole().into(), 0)
@@ -345,4 +350,21 @@ fn he_says_which_programs_of_his_own_wait_and_why_he_fails_and_keeps_nobody_wait
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn he_has_so_much_under_way_and_no_more() {
+    let mut peers = house(23);
+    put(&mut peers, 0, b"all/file", b"root's");
+    let file = peers.stat(0, b"all/file").expect("there").number;
+    let act = Act::Read { at: 0, bytes: 1, kept: false };
+    let mut desk = Desk::new(1);
+    let mut hears = |sequence: u64, is_users: bool| {
+        let frame = questions(member(2), file, act, sequence);
+        let admitted = Admitted { is_users, ..Admitted::whole(frame) };
+        desk.hear((member(0), member(2)), admitted, Tick(0)).expect("a question")
+    };
+    let asked = (0..20_000).take_while(|it| matches!(hears(*it, true), Heard::Job(_))).count();
+    assert_eq!(asked, 16_384);
+    assert!(matches!(hears(30_000, false), Heard::Job(_)), "one that is trusted asks on");
 }

@@ -1,0 +1,41 @@
+//! What the control says to all members, by which all go: who is in, what was revoked, containers,
+//! policies, and where new bytes are.
+//!
+//! Not here: when it is said, and to whom (`shell/links`).
+
+use terral_format::Result;
+use terral_format::wire::roster::{Roster, Rule};
+
+use crate::core::state::State;
+use crate::members::control;
+use crate::sharing::{containers, revoking};
+
+/// As the control has it now; nothing if this server is alone.
+pub fn said(state: &State) -> Option<Rule> {
+    let mut roster = state.members.as_ref()?.roster().clone();
+    let (containers, quotas, groups) = containers::told(state);
+    Some(Rule {
+        certificates: std::mem::take(&mut roster.certificates),
+        policies: std::mem::take(&mut roster.policies),
+        placement: std::mem::take(&mut roster.placement),
+        revoked: state.authz.all_revoked().collect(),
+        roster,
+        containers,
+        quotas,
+        groups,
+    })
+}
+
+/// The control says so.
+///
+/// # Errors
+/// Those of the log.
+pub fn heard(state: &mut State, rule: Rule) -> Result<()> {
+    let Rule { roster, certificates, policies, placement, .. } = rule;
+    // Only then does it know of their epoch.
+    containers::heard(state, rule.containers, rule.quotas, rule.groups)?;
+    revoking::heard(state, rule.revoked)?;
+    control::heard(state, Roster { certificates, policies, placement, ..roster });
+    containers::publish_if_asked(state);
+    Ok(())
+}
