@@ -332,13 +332,26 @@ else:
     print(won)
 "#;
 
+/// How the container is made, and objects in it.
+fn creators(machines: &Machines) -> (String, String) {
+    let program = program(machines, KILLED);
+    let make = "import terral; terral.Container.make('parts', connection=terral.connect())";
+    std::fs::write(machines.home().join("make.py"), make).expect("writes");
+    (by_python(&machines.home().join("make.py")), program)
+}
+
+/// What programs of these machines say to a script.
+fn says(machines: &Machines, script: &str, expected: &str) {
+    let script = script.replace("$TERRAL_HOME", &machines.home().display().to_string());
+    let output = machines.run_with(&[], &script);
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(out, expected, "{}", said(&output));
+}
+
 #[test]
 fn whoever_creates_striped_objects_is_killed_and_each_is_whole_or_not_there() {
     let Some(machines) = Machines::new(3) else { return };
-    let program = program(&machines, KILLED);
-    let make = "import terral; terral.Container.make('parts', connection=terral.connect())";
-    std::fs::write(machines.home().join("make.py"), make).expect("writes");
-    let make = by_python(&machines.home().join("make.py"));
+    let (make, program) = creators(&machines);
     let script = format!(
         "{make}
         for round in 1 2 3 4 5 6; do
@@ -348,19 +361,13 @@ fn whoever_creates_striped_objects_is_killed_and_each_is_whole_or_not_there() {
         done
         {program} check; on h1 {program} check"
     );
-    let script = script.replace("$TERRAL_HOME", &machines.home().display().to_string());
-    let output = machines.run_with(&[], &script);
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(out, "True\nTrue\n", "{}", said(&output));
+    says(&machines, &script, "True\nTrue\n");
 }
 
 #[test]
 fn of_two_who_create_a_striped_object_one_has_it_though_servers_are_killed() {
     let Some(machines) = Machines::new(3) else { return };
-    let program = program(&machines, KILLED);
-    let make = "import terral; terral.Container.make('parts', connection=terral.connect())";
-    std::fs::write(machines.home().join("make.py"), make).expect("writes");
-    let make = by_python(&machines.home().join("make.py"));
+    let (make, program) = creators(&machines);
     // Both from this machine, as an object's address begins with where it was created.
     let script = format!(
         "{make}
@@ -371,8 +378,5 @@ fn of_two_who_create_a_striped_object_one_has_it_though_servers_are_killed() {
         on h1 {program} disturbed | wc -l; wait $killer
         {program} check; on h2 {program} check"
     );
-    let script = script.replace("$TERRAL_HOME", &machines.home().display().to_string());
-    let output = machines.run_with(&[], &script);
-    let out = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(out, "40\nTrue\nTrue\n1\nTrue\nTrue\n", "{}", said(&output));
+    says(&machines, &script, "40\nTrue\nTrue\n1\nTrue\nTrue\n");
 }

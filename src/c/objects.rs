@@ -6,7 +6,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use libc::{size_t, ssize_t};
-use terral_client::objects::{EXTENTS_MAX, Extent, Object, ObjectId, Stripes, Value};
+use terral_client::objects::{Container, EXTENTS_MAX, Extent, Object, ObjectId, Stripes, Value};
 use terral_client::{Error, ErrorKind, Result};
 
 use crate::buffers::{bytes, handle, room, text, unsigned};
@@ -25,15 +25,28 @@ impl Open {
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn terral_object_create(held: *const Held, id: *const Id) -> *mut Open {
+/// Creates an object as this says, with the id that the caller passes, or a random one.
+///
+/// # Safety
+/// `held` is a container of this library, or NULL, and `id` an id or NULL.
+unsafe fn created(
+    held: *const Held,
+    id: *const Id,
+    create: impl FnOnce(&Container, ObjectId) -> Result<Object>,
+) -> *mut Open {
     let create = || {
-        // SAFETY: the caller passes a container, and an id or NULL.
+        // SAFETY: as the caller says.
         let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
         let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
-        held.container.create_object(id).map(Open::new)
+        create(&held.container, id).map(Open::new)
     };
     owned(create())
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_object_create(held: *const Held, id: *const Id) -> *mut Open {
+    // SAFETY: the caller passes a container, and an id or NULL.
+    unsafe { created(held, id, |container, id| container.create_object(id)) }
 }
 
 #[unsafe(no_mangle)]
@@ -42,13 +55,9 @@ unsafe extern "C" fn terral_object_create_on(
     server: u64,
     id: *const Id,
 ) -> *mut Open {
-    let create = || {
-        // SAFETY: the caller passes a container, and an id or NULL.
-        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
-        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
-        held.container.create_object_on(server_number(server)?, id).map(Open::new)
-    };
-    owned(create())
+    let create = |container: &Container, id| container.create_object_on(server_number(server)?, id);
+    // SAFETY: the caller passes a container, and an id or NULL.
+    unsafe { created(held, id, create) }
 }
 
 #[unsafe(no_mangle)]
@@ -56,13 +65,8 @@ unsafe extern "C" fn terral_object_create_least_loaded(
     held: *const Held,
     id: *const Id,
 ) -> *mut Open {
-    let create = || {
-        // SAFETY: the caller passes a container, and an id or NULL.
-        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
-        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
-        held.container.create_object_least_loaded(id).map(Open::new)
-    };
-    owned(create())
+    // SAFETY: the caller passes a container, and an id or NULL.
+    unsafe { created(held, id, |container, id| container.create_object_least_loaded(id)) }
 }
 
 #[unsafe(no_mangle)]
@@ -72,14 +76,12 @@ unsafe extern "C" fn terral_object_create_striped(
     stripe_bytes: u64,
     id: *const Id,
 ) -> *mut Open {
-    let create = || {
-        // SAFETY: the caller passes a container, and an id or NULL.
-        let (held, id) = unsafe { (handle(held)?, id.as_ref()) };
-        let id = id.map_or_else(ObjectId::random, |id| Ok((*id).into()))?;
+    let create = |container: &Container, id| {
         let count = u16::try_from(count).map_err(|_| invalid("stripes of an object"))?;
-        held.container.create_striped(id, Stripes { count, bytes: stripe_bytes }).map(Open::new)
+        container.create_striped(id, Stripes { count, bytes: stripe_bytes })
     };
-    owned(create())
+    // SAFETY: the caller passes a container, and an id or NULL.
+    unsafe { created(held, id, create) }
 }
 
 #[unsafe(no_mangle)]
