@@ -1,5 +1,6 @@
 //! What a member that speaks for one user alone may ask of files that were born here: what the
-//! permission bits let him do when he asks, or, as with NFS (RFC 1813, 4.4), what he owns.
+//! permission bits let him do when he asks, or, as with NFS (RFC 1813, 4.4), what he owns; and what
+//! is taken of the reasons that such a member gives.
 //!
 //! Not here: what other members are let do, which look at the bits before they ask.
 

@@ -147,7 +147,7 @@ impl Relaying {
         (me, from): (Member, Member),
         question: Admitted,
     ) -> Result<Vec<(Ino, Member)>> {
-        let now = self.world.now();
+        let (now, is_users) = (self.world.now(), question.is_users);
         let mut inner = self.lock();
         let heard = inner.desk.hear((me, from), question, now)?;
         let (ended, closed) = (inner.desk.take_ended(), inner.desk.take_closed());
@@ -164,13 +164,12 @@ impl Relaying {
         }
         let answered = !inner.answers.is_empty();
         let urgent = inner.waiting.iter().any(|job| job.act.is_urgent());
-        let users = inner.waiting.iter().any(|job| job.is_users);
         drop(inner);
         self.work.notify_one();
         if urgent {
             self.urgent.notify_one();
         }
-        if users {
+        if is_users {
             self.users.notify_all();
         }
         if answered {
@@ -308,9 +307,13 @@ impl Relaying {
             match inner.next(lane) {
                 Some(job) => {
                     inner.running.push((job.number(), job.is_shared()));
-                    inner.looks = true;
+                    // What is done for others here opens nothing.
+                    let opens = lane != Lane::Urgent;
+                    inner.looks |= opens;
                     drop(inner);
-                    self.work.notify_one();
+                    if opens {
+                        self.work.notify_one();
+                    }
                     self.carry_out(&job);
                     inner = self.lock();
                 }
