@@ -6,7 +6,7 @@
 //! another that has said so already is owed there. Not here: what one machine does (`host`).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use terral_client::{Client, Losses, LostFile, Status, Totals};
@@ -42,6 +42,8 @@ pub struct Gathering<'a> {
     pub signals: &'a Signals,
     /// It lasts so long at most.
     pub limit: Option<Duration>,
+    /// One that says nothing for so long is as if it were gone.
+    pub deaf: Option<Duration>,
 }
 
 /// A wait that has begun.
@@ -95,9 +97,17 @@ impl Gathering<'_> {
             one.answered = false;
             one.tell(Order::Finish);
         }
+        let begin = Instant::now();
         loop {
+            let is_late = self.deaf.is_some_and(|deaf| begin.elapsed() > deaf);
             for at in (0..self.others.len()).rev() {
-                if !self.others[at].hear() {
+                let is_there = self.others[at].hear();
+                let is_deaf = is_there && is_late && !self.others[at].answered;
+                if is_deaf {
+                    self.others[at].tell(Order::Keep);
+                    self.others[at].outwait(Instant::now());
+                }
+                if !is_there || is_deaf {
                     wait.progress.clear();
                     lost.push(self.others.remove(at).gone());
                 } else if std::mem::take(&mut self.others[at].silent) {
