@@ -2,6 +2,8 @@
 //! by numbers, `terral` where they may run it, and a permanent directory with a directory of each
 //! and one for all. Needs root.
 
+#![allow(dead_code)] // Each test file uses its part.
+
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;

@@ -166,6 +166,12 @@ impl Borrower {
         self.wanted.iter().find(|(_, wanted)| is_it(wanted)).map(|(wish, _)| *wish)
     }
 
+    /// What it is about.
+    pub(crate) fn asked_about(&self, of: (Member, Operation)) -> Option<Thing> {
+        let wish = self.waiting_for(of)?;
+        self.wanted.get(&wish).map(|wanted| wanted.thing)
+    }
+
     /// Whether a thing is here by that loan.
     fn has(&self, thing: Thing, (from, loan): (Member, Loan)) -> bool {
         self.held.get(&thing).is_some_and(|held| held.from == from && held.loan == loan)

@@ -292,6 +292,14 @@ impl Decider {
         self.entries.values().any(lists)
     }
 
+    /// How much a member wants that is not done: how many things, and how many bytes it has said.
+    pub(crate) fn wanted_by(&self, member: Member) -> (usize, usize) {
+        let all = self.entries.values();
+        let all = all.flat_map(|entry| entry.queue.iter().chain(&entry.asked).chain(&entry.later));
+        let its = all.filter(|request| request.from == member);
+        its.fold((0, 0), |(count, bytes), its| (count + 1, bytes + its.work.bytes()))
+    }
+
     /// Time has passed.
     pub fn tick(&mut self, cx: &Context<'_>, out: &mut Out) {
         let things: Vec<Thing> = self.entries.keys().copied().collect();

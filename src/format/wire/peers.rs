@@ -41,6 +41,16 @@ pub enum Work {
     Find(Body),
 }
 
+impl Work {
+    /// Bytes of what is to be done.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Work::Look(body) | Work::Change(body) | Work::Find(body) => body.bytes().len(),
+            Work::Take => 0,
+        }
+    }
+}
+
 /// Why something is not done: what it needs is another member's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Failure {

@@ -4,14 +4,17 @@
 //!
 //! Not here: their order, and what must be copied before (`turns`).
 
+use std::sync::Arc;
+
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
-use terral_format::fingerprint::Object;
+use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind};
 use terral_format::wire::moving::Renamed;
+use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, NameSink, Source, Touched};
 
@@ -29,6 +32,11 @@ use crate::shared::Shared;
 const NOT_PERMITTED: i32 = 1;
 /// `EMLINK`.
 const TOO_MANY_LINKS: i32 = 31;
+/// `ENOENT`.
+const MISSING: i32 = 2;
+/// What a user's rights, his quota, or he himself, may make of what is done for him: `EACCES`,
+/// `EDQUOT`, and what was taken away again as fast as it was made.
+const HIS: [i32; 3] = [13, 122, MISSING];
 
 /// So often directories are made anew before one operation is left for later.
 const TRIES: usize = 4;
@@ -52,6 +60,10 @@ pub struct NameJob {
     exchanging: Option<Object>,
     /// Another name of the file that loses one.
     other: Option<Vec<u8>>,
+    /// With whose rights it is done, if not with this server's.
+    user: Option<Arc<Person>>,
+    /// What is moved or changed, as it is known to be there; what has the name that is made.
+    is: (Option<Ino>, Option<Object>),
 }
 
 /// What was done, and what is to be noted of it.
@@ -67,6 +79,8 @@ pub struct Brought {
     gone: bool,
     /// The backing takes no extended attributes.
     no_xattrs: bool,
+    /// How what was made looks there.
+    made: Option<Fingerprint>,
 }
 
 /// The inodes whose look an operation changes, in order.
@@ -83,6 +97,30 @@ fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
         | NameOperation::MakeFifo { .. }
         | NameOperation::RemoveDirectory { .. }
         | NameOperation::Unlink { keeps: None, .. } => [None, None],
+    }
+}
+
+/// What an operation is about, if that is one thing, and which object that is known to be there.
+fn subject(state: &State, operation: &NameOperation) -> (Option<Ino>, Option<Object>) {
+    match operation {
+        NameOperation::MakeDirectory { path, .. }
+        | NameOperation::MakeLink { path, .. }
+        | NameOperation::MakeFifo { path, .. } => (state.names.at_path(path), None),
+        NameOperation::Rename { ino, .. }
+        | NameOperation::Change { ino, .. }
+        | NameOperation::SetXattr { ino, .. } => {
+            let known = state.names.inode(*ino).and_then(|inode| inode.published);
+            (None, known.map(Fingerprint::object))
+        }
+        _ => (None, None),
+    }
+}
+
+impl Brought {
+    /// Something was made, beside what somebody else has made there.
+    fn makes(&mut self, (made, said): (Option<Fingerprint>, Option<String>)) {
+        self.made = made;
+        self.said.extend(said);
     }
 }
 
@@ -105,9 +143,10 @@ impl NameJob {
             operation => operation,
         };
         let exchanging = state.names.exchanging(lsn);
+        let (user, is) = (state.names.owed_for(lsn), subject(state, &operation));
         state.names.may_be_begun();
         state.fetches.spoil(&operation.paths());
-        Some(NameJob { lsn, operation, resumed, looks, exchanging, other })
+        Some(NameJob { lsn, operation, resumed, looks, exchanging, other, user, is })
     }
 
     /// Whether it moves names, and does not only look whether it has.
@@ -122,8 +161,28 @@ impl NameJob {
         if self.looks {
             return self.look(backing);
         }
-        self.bring(shared, backing, &mut brought)?;
+        if let NameOperation::Exchange { from, .. } = &self.operation {
+            self.note_first(shared, backing, from)?;
+        }
+        match &self.user {
+            None => self.bring(shared, backing, &mut brought)?,
+            Some(user) => {
+                backing.as_user(user, &mut || self.bring(shared, backing, &mut brought))?;
+            }
+        }
         Ok(brought)
+    }
+
+    /// Done twice, an exchange would be undone: what had the first name is noted before, if only
+    /// that nothing had.
+    fn note_first(&self, shared: &Shared, backing: &dyn Source, from: &[u8]) -> Result<()> {
+        if self.exchanging.is_some() {
+            return Ok(());
+        }
+        let object = object(seen(backing, from)?);
+        let mut state = shared.lock();
+        state.record(Local::Exchanging { lsn: self.lsn, object });
+        state.commit()
     }
 
     /// Finds out whether it was done before: files would be sought there under names that they have
@@ -151,15 +210,15 @@ impl NameJob {
         match &self.operation {
             NameOperation::MakeDirectory { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
-                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
+                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
             }
             NameOperation::MakeLink { path, target } => {
                 let make = || within(shared, backing, path, || backing.make_link(path, target));
-                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
+                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
             }
             NameOperation::MakeFifo { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_fifo(path, *mode));
-                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
+                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
             }
             NameOperation::RemoveDirectory { path } => backing.remove_directory(path)?,
             NameOperation::Unlink { path, keeps: None } => backing.unlink(path)?,
@@ -185,7 +244,7 @@ impl NameJob {
             }
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
-                let rename = || within(shared, backing, to, || backing.rename(from, to));
+                let rename = || within(shared, backing, to, || backing.rename(from, to, self.is.1));
                 let rename = || unless_gone(backing, from, rename());
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
                 brought.said.extend(said);
@@ -195,11 +254,11 @@ impl NameJob {
                 };
             }
             NameOperation::SetXattr { path, name, value, .. } => {
-                let done = backing.set_xattr(path, name, value.as_deref());
+                let done = backing.set_xattr(path, (name, value.as_deref()), self.is.1);
                 xattr_done(brought, done)?;
             }
             NameOperation::Change { path, change, .. } => {
-                let mut found = done_before(backing.change(path, *change))?;
+                let mut found = done_before(backing.change(path, *change, self.is.1))?;
                 if let Some(found) = &mut found
                     && change.modified_ns == Some(found.modified_ns)
                 {
@@ -238,8 +297,6 @@ impl NameJob {
         Ok(None)
     }
 
-    /// Done twice, an exchange would be undone: what had the first name is noted before, if only
-    /// that nothing had.
     fn exchange(
         &self,
         shared: &Shared,
@@ -251,14 +308,8 @@ impl NameJob {
         if self.exchanging == Some(object(before[1])) {
             before.reverse();
         } else {
-            if self.exchanging.is_none() {
-                let mut state = shared.lock();
-                let object = object(before[0]);
-                state.record(Local::Exchanging { lsn: self.lsn, object });
-                state.commit()?;
-            }
             let rename = |from: &[u8], to: &[u8]| {
-                within(shared, backing, to, || backing.rename(from, to)).map(drop)
+                within(shared, backing, to, || backing.rename(from, to, None)).map(drop)
             };
             // What is not there yet comes to its new name by itself.
             done_before(match before {
@@ -272,6 +323,12 @@ impl NameJob {
         Ok([between(before[0], after[0]), between(before[1], after[1])])
     }
 
+    /// Whether it failed by what its user is not let do there, or does there himself: what others
+    /// are owed does not wait for that.
+    fn is_his(&self, error: &Error) -> bool {
+        self.user.is_some() && HIS.contains(&error.errno)
+    }
+
     /// Notes what became of it.
     ///
     /// # Errors
@@ -283,8 +340,10 @@ impl NameJob {
                 state.names.is_not_begun();
                 return Ok(());
             }
-            Err(error) if is_final(&error) => {
-                let said = vec![format!("not done there: {error}")];
+            Err(error) if is_final(&error) || self.is_his(&error) => {
+                let whose = self.user.as_ref().map(|user| format!(" for user {}", user.user));
+                let said = format!("not done there{}: {error}", whose.unwrap_or_default());
+                let said = vec![said];
                 Brought { said, ..Brought::default() }
             }
             brought => brought?,
@@ -305,6 +364,7 @@ impl NameJob {
                 exchanging::is_seen_renamed(state, ino, renamed(touched, self.resumed));
             }
         }
+        is_made(state, self.is.0, brought.made);
         if let (true, Some(ino)) = (brought.gone, inos[0]) {
             bring_again(state, ino);
         }
@@ -396,7 +456,7 @@ pub fn lacks_directory(error: &Error) -> bool {
 /// Somebody else removes directories as fast as they are made.
 fn taken_away(path: &[u8]) -> Error {
     let context = format!("{}: somebody else removes a directory above it", shown(path));
-    Error::new(ErrorKind::Backing, context)
+    Error { errno: MISSING, ..Error::new(ErrorKind::Backing, context) }
 }
 
 /// Makes the directories above `path` that somebody else has removed, or put something else in the
@@ -414,8 +474,8 @@ pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<b
 
 fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<bool> {
     let mut restored = false;
-    let modes = shared.lock().names.modes_above(path);
-    for (end, mode) in modes {
+    let all_above = shared.lock().names.directories_above(path);
+    for (end, ino, mode) in all_above {
         let above = &path[..end];
         let aside = match backing.stat(above) {
             Ok(found) if found.attributes.kind == Kind::Directory => continue,
@@ -425,15 +485,25 @@ fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result
             Err(error) if error.kind == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        backing.make_directory(above, mode)?;
+        let made = backing.make_directory(above, mode)?;
         restored = true;
         let what = match &*aside {
             b"" => "removed there meanwhile; made anew".into(),
             aside => format!("no directory there any more; made anew, theirs is {}", shown(aside)),
         };
-        shared.lock().debts.progress().conflict(format!("{}: {what}", shown(above)));
+        let mut state = shared.lock();
+        is_made(&mut state, ino, made);
+        state.debts.progress().conflict(format!("{}: {what}", shown(above)));
     }
     Ok(restored)
+}
+
+/// What the store has made is known to be that, for who changes it there later.
+fn is_made(state: &mut State, ino: Option<Ino>, made: Option<Fingerprint>) {
+    let there = ino.filter(|ino| state.names.inode(*ino).is_some());
+    if let (Some(ino), Some(fingerprint)) = (there, made) {
+        state.record(Fact::Touched { ino, fingerprint });
+    }
 }
 
 /// A change with the times as they are by now: what was written since may be there before it.

@@ -8,6 +8,7 @@
 //! nobody else has the directories before. Not here: what the others do (`sharing/moving`), and
 //! the move itself (`naming/links`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use terral_format::Result;
@@ -18,14 +19,19 @@ use terral_format::wire::moving::{Back, Moving, Of, Renamed};
 use terral_format::wire::peers::Failure;
 use terral_partition::terms::Terms;
 
-use super::role::Mover;
+use super::role::{Members, Mover};
 use crate::core::state::State;
+use crate::core::world::Tick;
 
 /// Who need not rest, and does not say that he knows, is waited for this long.
 const SOON: Duration = Duration::from_millis(500);
 
 /// Others rest until the store has so many names that it is owed before.
 const FEW: usize = 64;
+
+/// A user's server is waited for so long only: its process is his, and may never answer. If it lives
+/// and is slow, what it brings goes where what is below the directory was, as far as he may.
+const USERS_SOON: Duration = Duration::from_secs(5);
 
 /// What leads to something from the root, and itself, by their names.
 pub type Way = Vec<(Number, Vec<u8>)>;
@@ -41,6 +47,14 @@ pub struct Ways {
     pub way: Way,
     /// What leads to where it was, if something from there comes in its place.
     pub back: Option<Way>,
+}
+
+/// Who is waited for since then: all others, and users' servers for a while.
+fn awaited(members: &Members, since: Tick, now: Tick) -> BTreeSet<Member> {
+    let late = now.since(since) > USERS_SOON;
+    let mut others = members.others();
+    others.retain(|other| !late || members.user_of(*other).is_none());
+    others
 }
 
 /// Whether this member moves a directory already, for another request than this one.
@@ -61,6 +75,7 @@ pub fn have_rest(state: &mut State, ways: Ways, brings: bool) -> Result<()> {
     let Some(members) = &mut state.members else { return Ok(()) };
     let (asker, others) = (members.asker(), members.others());
     if let Some(mover) = &members.mover {
+        let others = awaited(members, mover.since, now);
         let Mover { moving, since, rest, .. } = mover;
         let back = moving.back.as_ref().map(|back| &back.way);
         let same = (&moving.from, &moving.to, &moving.way) == (&ways.from, &ways.to, &ways.way);
@@ -125,10 +140,12 @@ fn is_in(path: &[u8], other: &[u8]) -> bool {
 
 /// Time passes for who waits for others, of whom one may have been removed.
 pub fn tick(state: &mut State) {
-    let others = state.members.as_ref().map(|members| members.others()).unwrap_or_default();
-    let mover = state.members.as_ref().and_then(|members| members.mover.as_ref());
-    let known = mover.filter(|mover| mover.moving.done && others.is_subset(&mover.know));
-    if let Some(owed) = known.and_then(|mover| mover.owed) {
+    let now = state.world.now();
+    let mover = state.members.as_mut().and_then(|members| members.mover.as_mut());
+    // What a server before this one was at.
+    let before = mover.filter(|mover| mover.since == Tick(0));
+    before.into_iter().for_each(|mover| mover.since = now);
+    if let Some(owed) = state.members.as_ref().and_then(|members| known_by_all(members, now)) {
         is_over(state, owed);
         state.members.iter_mut().for_each(|members| members.go_on());
     }
@@ -138,6 +155,13 @@ pub fn tick(state: &mut State) {
     {
         members.go_on();
     }
+}
+
+/// What the store was owed of a directory that all know to have moved.
+fn known_by_all(members: &Members, now: Tick) -> Option<Lsn> {
+    let mover = members.mover.as_ref().filter(|mover| mover.moving.done)?;
+    let others = awaited(members, mover.done.unwrap_or(now), now);
+    mover.owed.filter(|_| others.is_subset(&mover.know))
 }
 
 /// The move was recorded, of which all know: if they rest for it, until the store has it.
@@ -201,7 +225,6 @@ pub fn tell(state: &mut State, other: Member) {
 /// Another member rests, or goes on.
 pub fn heard(state: &mut State, from: Member, id: u64, rests: bool) {
     let Some(members) = &mut state.members else { return };
-    let others = members.others();
     let Some(mover) = members.mover.as_mut().filter(|mover| mover.moving.id == id) else {
         // It waits for what is over.
         return if rests {
@@ -216,10 +239,16 @@ pub fn heard(state: &mut State, from: Member, id: u64, rests: bool) {
     } else if mover.moving.done {
         mover.know.insert(from);
     }
-    let all = others.is_subset(if rests { &mover.rest } else { &mover.know });
-    let owed = mover.owed.filter(|_| mover.moving.done);
-    if all {
-        owed.into_iter().for_each(|owed| is_over(state, owed));
+    let now = state.world.now();
+    let waits = |mover: &Mover| !mover.moving.done;
+    let rest = members
+        .mover
+        .as_ref()
+        .filter(|mover| waits(mover))
+        .is_some_and(|mover| awaited(members, mover.since, now).is_subset(&mover.rest));
+    let owed = known_by_all(members, now);
+    owed.into_iter().for_each(|owed| is_over(state, owed));
+    if rest || owed.is_some() {
         state.members.iter_mut().for_each(|members| members.go_on());
     }
 }
@@ -243,8 +272,10 @@ pub fn is_abandoned(state: &mut State) {
 /// Whether this name operation must wait for others: until they rest, or until they know.
 pub fn waits(state: &State, owed: Lsn) -> bool {
     let Some(members) = &state.members else { return false };
+    let now = state.world.now();
     let waits = |mover: &Mover| {
-        mover.owed == Some(owed) && (mover.moving.done || !members.others().is_subset(&mover.rest))
+        let rest = || awaited(members, mover.since, now).is_subset(&mover.rest);
+        mover.owed == Some(owed) && (mover.moving.done || !rest())
     };
     members.mover.as_ref().is_some_and(waits)
 }
@@ -258,12 +289,13 @@ pub fn has_seen(state: &mut State, owed: Lsn, seen: Option<Renamed>) {
 
 /// The permanent directory has this. Whether others are to know it before it counts as brought.
 pub fn must_be_known(state: &mut State, owed: Lsn) -> bool {
+    let now = state.world.now();
     let Some(members) = &mut state.members else { return false };
     let alone = members.others().is_empty();
     let Some(mover) = members.mover.as_mut().filter(|mover| mover.owed == Some(owed)) else {
         return false;
     };
-    mover.moving.done = true;
+    (mover.moving.done, mover.done) = (true, Some(now));
     if alone {
         state.record(Membership::Moves(None));
         return false;

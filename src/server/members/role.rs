@@ -26,6 +26,7 @@ use super::traffic::Traffic;
 use crate::core::state::State;
 use crate::core::world::Tick;
 
+mod asking_much;
 mod counting;
 mod creations;
 mod deciding;
@@ -42,6 +43,7 @@ mod users;
 mod whole;
 pub(in crate::members) mod wishing;
 
+use asking_much::AskingMuch;
 use counting::Counting;
 use departing::Departing;
 use here::Here;
@@ -108,6 +110,8 @@ pub(crate) struct Mover {
     pub rest: BTreeSet<Member>,
     /// Who knows that it is done.
     pub know: BTreeSet<Member>,
+    /// Since when it is.
+    pub done: Option<Tick>,
 }
 
 /// The server's part in the protocol.
@@ -135,7 +139,8 @@ impl Mover {
         (asker, since): (Option<Asker>, Tick),
         owed: Option<Lsn>,
     ) -> Self {
-        Mover { moving, asker, since, owed, rest: BTreeSet::new(), know: BTreeSet::new() }
+        let (rest, know) = Default::default();
+        Mover { moving, asker, since, owed, rest, know, done: None }
     }
 }
 
@@ -148,6 +153,8 @@ pub struct Members {
     roster: Roster,
     /// For whom alone members speak that are not trusted with all, as the roster says.
     users: BTreeMap<Member, Person>,
+    /// What those have under way here.
+    asking_much: AskingMuch,
     /// Which version of the roster counts at each, as they have said to the control.
     knows: BTreeMap<Member, u64>,
     /// Members with whom there is a session.
@@ -231,6 +238,7 @@ impl Members {
             partition,
             roster: Roster::default(),
             users: BTreeMap::new(),
+            asking_much: AskingMuch::default(),
             knows: BTreeMap::new(),
             connected: BTreeSet::new(),
             asks_control: false,

@@ -1,11 +1,13 @@
 //! Name operations that the backing is owed, in their order, and how far they have come there.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use terral_format::disk::NameOperation;
 use terral_format::disk::local::Publishing;
 use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn};
+use terral_format::wire::person::Person;
 
 use crate::core::invariant::holds;
 use crate::naming::names::Names;
@@ -42,6 +44,19 @@ impl Names {
     /// Name operations the backing is owed, in order.
     pub fn owed(&self) -> &VecDeque<(Lsn, NameOperation)> {
         &self.owed
+    }
+
+    /// Who wanted an owed operation, if that was somebody else than who has this server: it is done
+    /// with his rights.
+    pub fn owed_for(&self, lsn: Lsn) -> Option<Arc<Person>> {
+        self.owed_for.get(&lsn).cloned()
+    }
+
+    /// These were wanted by somebody else.
+    pub(super) fn owe_for(&mut self, (first, last): (Lsn, Lsn), person: &Person) {
+        let person = Arc::new(person.clone());
+        let his = self.owed.iter().map(|(lsn, _)| *lsn).filter(|lsn| first <= *lsn && *lsn <= last);
+        self.owed_for.extend(his.map(|lsn| (lsn, person.clone())));
     }
 
     /// What had the first name of this exchange before it was begun, if it was.
@@ -97,6 +112,7 @@ impl Names {
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }
+        self.owed_for.retain(|lsn, _| *lsn > ordinal);
         self.hidden.done(ordinal);
     }
 

@@ -53,11 +53,13 @@ pub fn serve(state: &mut State, served: Served) {
         members.asks(Some(asker));
         members.serves(Some(*thing));
     });
+    let before = state.names.ordinal();
     let outcome = match work {
         Work::Look(body) | Work::Find(body) => look(state, user.as_ref(), *thing, body),
         Work::Change(body) => change(state, (operation.by, user.as_ref()), *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
+    user.iter().for_each(|user| users::wanted(state, before, user));
     state.members.iter_mut().for_each(|members| {
         members.asks(None);
         members.serves(None);

@@ -8,7 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::ids::{Ino, Member, NUMBERS, Number, ROOT, Thing};
+use terral_format::disk::facts::Fact;
+use terral_format::ids::{Ino, Lsn, Member, NUMBERS, Number, ROOT, Thing};
 use terral_format::local::geometry::FILE_BYTES_MAX;
 use terral_format::local::names::Inode;
 use terral_format::wire::attributes::{Attributes, Kind};
@@ -55,13 +56,18 @@ pub fn of(state: &State, member: Member) -> Option<Person> {
 ///
 /// # Errors
 /// [`ErrorKind::Malformed`] for what no such member sends.
-pub fn admit(state: &State, mut frame: Frame) -> Result<Frame> {
+pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
     let Some(user) = of(state, frame.from) else { return Ok(frame) };
     let from = (frame.from, &user);
-    if state.members.as_ref().is_some_and(|members| members.untaken(frame.from) > UNTAKEN_MAX) {
-        // Who does not take what he is told is told no more: it is heard once he has.
+    let wants = wants(&frame);
+    if state.members.as_mut().is_some_and(|members| {
+        members.untaken(frame.from) > UNTAKEN_MAX || members.wants_too_much(frame.from, wants)
+    }) {
+        // Who does not take what he is told is told no more: it is heard once he has. So it is when
+        // what he wants is more than waits for one here.
         (frame.messages, frame.renewed) = (Vec::new(), None);
     }
+    let state = &*state;
     for message in &mut frame.messages {
         if let Message::Want { operation, thing, .. } = message {
             if operation.by != frame.from || operation.number >= NUMBERS {
@@ -86,9 +92,13 @@ pub fn admit(state: &State, mut frame: Frame) -> Result<Frame> {
             | Message::Show { thing, body: Some(body), .. }
             | Message::Return { thing, body, .. } => *body = is(state, from, *thing, body)?,
             Message::Looked { thing, answer: body, .. } => {
-                *body = answers(state, from, Some(*thing), body)?;
+                *body = answers(state, from, (Some(*thing), None), body)?;
             }
-            Message::Done { answer: Ok(body), .. } => *body = answers(state, from, None, body)?,
+            Message::Done { operation, answer: Ok(body) } => {
+                let members = state.members.as_ref();
+                let asked = members.and_then(|members| members.asked_about(from.0, *operation));
+                *body = answers(state, from, (None, asked), body)?;
+            }
             Message::Holds { held, more, .. } => {
                 held.clear();
                 *more = false;
@@ -172,12 +182,12 @@ fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Resu
     }
 }
 
-/// What came of something that it was to do; `thing`: of one that it has, which this server
-/// decides.
+/// What came of something that it was to do; `thing`: with one that it has, which this server
+/// decides; `asked`: with one that it decides itself.
 fn answers(
     state: &State,
     from: (Member, &Person),
-    thing: Option<Thing>,
+    (thing, asked): (Option<Thing>, Option<Thing>),
     body: &Body,
 ) -> Result<Body> {
     if body.bytes().is_empty() {
@@ -189,7 +199,9 @@ fn answers(
         Some(place) => place.may_have(child),
         None => {
             let own = child.kind != Kind::Directory || child.number.born() == from.0;
-            own && is_named(child) && is_sound(state, from.0, child)
+            own && is_named(child)
+                && is_sound(state, from.0, child)
+                && may_be_called(state, asked, child)
         }
     };
     let own = |child: Option<Child>| child.filter(|child| sound(child));
@@ -285,6 +297,30 @@ fn is_sound(state: &State, from: Member, child: &Child) -> bool {
     }
 }
 
+/// Whether a name in a directory of its may stand for that, as far as it was born here: how it is
+/// called is known, or is just to be known. Else what is done with the name would be done with
+/// somebody else's file.
+fn may_be_called(state: &State, directory: Option<Thing>, child: &Child) -> bool {
+    let Some(members) = state.members.as_ref() else { return false };
+    if !members.is_born_here(child.number) {
+        return true;
+    }
+    let ino = Ino(child.number.counted());
+    let at = directory.and_then(|thing| members.place(thing.number()));
+    let names = state.names.names_of(ino);
+    let is_it = |(above, name): &(Ino, Vec<u8>)| Some(*above) == at && *name == child.name;
+    members.is_created(ino) || names.iter().any(is_it)
+}
+
+/// What a frame wants done: how many things, and how many bytes say so.
+fn wants(frame: &Frame) -> (usize, usize) {
+    let wants = frame.messages.iter().filter_map(|message| match message {
+        Message::Want { work, .. } => Some(work.bytes()),
+        _ => None,
+    });
+    wants.fold((0, 0), |(count, bytes), its| (count + 1, bytes + its))
+}
+
 /// A directory that such a member has, or decides, as the tables here have it.
 struct Place<'s> {
     state: &'s State,
@@ -350,6 +386,10 @@ impl<'s> Place<'s> {
         }
         let members = self.state.members.as_ref();
         let is_here = members.is_none_or(|members| members.is_born_here(child.number));
+        // How a file is called that was born here is its home's to say.
+        if is_here && child.kind == Kind::File {
+            return false;
+        }
         match was_there {
             true => !others || !self.is_sticky() || self.is_his(child),
             // Who decides the directory knows what is in it; and what was born here, who has it.
@@ -542,6 +582,15 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
     }
 }
 
+/// What the permanent store is owed since `before` is what this user wanted: it is done there with
+/// his rights, whatever he has put in the way meanwhile.
+pub fn wanted(state: &mut State, before: Lsn, user: &Person) {
+    let (first, last) = (Lsn(before.0 + 1), state.names.ordinal());
+    if first <= last {
+        state.record(Fact::OwedFor { first, last, person: user.clone() });
+    }
+}
+
 /// What such a member says of a directory that gets another path: it moves none, as the control
 /// does that for it. Of what others move it says that it rests.
 pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
@@ -556,9 +605,14 @@ pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
 /// # Errors
 /// [`ErrorKind::Malformed`] if it says that it is elsewhere than on this machine: others would go
 /// there.
-pub fn says(state: &State, from: Member, said: Control) -> Result<Control> {
+pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
     if of(state, from).is_none() {
         return Ok(said);
+    }
+    let now = state.world.now();
+    let members = state.members.as_mut();
+    if matches!(said, Control::Here(_)) && members.is_some_and(|its| !its.may_move(from, now)) {
+        return Err(Error::new(ErrorKind::Malformed, "it says all the time that it has moved"));
     }
     match said {
         Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback()) => {

@@ -476,9 +476,10 @@ impl<'s> Links<'s> {
     fn control(&mut self, session: Session, said: Control) -> Result<()> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
-        let (with, is_control) = (session.with, members.control() == members.me());
-        match users::says(&state, with, said)? {
-            Control::Roster(rule) if members.control() == with => {
+        let (with, control, me) = (session.with, members.control(), members.me());
+        let is_control = control == me;
+        match users::says(&mut state, with, said)? {
+            Control::Roster(rule) if control == with => {
                 let version = rule.roster.version;
                 ruling::heard(&mut state, *rule)?;
                 self.connect_all(&mut state);
@@ -496,7 +497,7 @@ impl<'s> Links<'s> {
                 departing::hands(&mut state, with, directories);
             }
             Control::Leaves if is_control => control::has_left(&mut state, with)?,
-            Control::Refuses(why) if members.control() == with => {
+            Control::Refuses(why) if control == with => {
                 (state.refused, state.leaving) = (Some(why), true);
                 drop(state);
                 self.shared.nudge();
@@ -511,7 +512,7 @@ impl<'s> Links<'s> {
                 self.say(with, &Control::Time { asked, time_ns });
                 return Ok(());
             }
-            Control::Time { asked, time_ns } if members.control() == with => {
+            Control::Time { asked, time_ns } if control == with => {
                 times::heard(&state, asked, time_ns, self.tcp.now());
                 drop(state);
                 if !std::mem::replace(&mut self.is_told, true) {

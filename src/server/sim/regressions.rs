@@ -165,7 +165,7 @@ fn a_file_that_is_brought_whole_over_one_that_changed_there_keeps_its_attributes
     let one = sim.connect();
     let file = sim.open(one, b"name", CREATE).expect("it is there");
     sim.write(one, file.file, 0, b"ours").expect("there is room for it");
-    sim.dir.set_xattr(b"name", b"user.x", Some(b"kept")).expect("it is there");
+    sim.dir.set_xattr(b"name", (b"user.x", Some(b"kept")), None).expect("it is there");
     sim.close(one, file).expect("it is open");
     sim.finish();
     let there = sim.dir.xattrs(b"name").expect("it is there");

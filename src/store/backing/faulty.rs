@@ -11,6 +11,7 @@ use terral_format::Result;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Space};
+use terral_format::wire::person::Person;
 
 use super::{
     Announce, Found, Listing, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched,
@@ -212,7 +213,11 @@ impl<B: Sink> Sink for Faulty<B> {
 }
 
 impl<B: NameSink> NameSink for Faulty<B> {
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+    fn as_user(&self, user: &Person, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        self.inner.as_user(user, act)
+    }
+
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
         self.faults.pass("injected: make directory")?;
         self.inner.make_directory(path, mode)
     }
@@ -222,12 +227,12 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.remove_directory(path)
     }
 
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>> {
         self.faults.pass("injected: make link")?;
         self.inner.make_link(path, target)
     }
 
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
         self.faults.pass("injected: make FIFO")?;
         self.inner.make_fifo(path, mode)
     }
@@ -247,9 +252,9 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.unlink(path)
     }
 
-    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Touched> {
         self.faults.pass("injected: rename")?;
-        self.inner.rename(from, to)
+        self.inner.rename(from, to, is)
     }
 
     fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -262,14 +267,19 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.set_aside(path)
     }
 
-    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched> {
         self.faults.pass("injected: change")?;
-        self.inner.change(path, change)
+        self.inner.change(path, change, is)
     }
 
-    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
+    fn set_xattr(
+        &self,
+        path: &[u8],
+        attribute: (&[u8], Option<&[u8]>),
+        is: Option<Object>,
+    ) -> Result<Touched> {
         self.faults.pass("injected: set an attribute")?;
-        self.inner.set_xattr(path, name, value)
+        self.inner.set_xattr(path, attribute, is)
     }
 }
 

@@ -101,8 +101,9 @@ pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
 /// Makes the staging directory of another user, with a sign in it: one who may not make names in
 /// the root himself. For root only. `fresh`: random bits.
 ///
-/// What becomes his was made by this call, under a name that nobody else knows: he may be one who
-/// may move directories of others to where his is looked for.
+/// What becomes his was made by this call, in root's own staging directory, where nobody else can
+/// put anything in its place: he may be one who may move directories of others to where his is
+/// looked for.
 ///
 /// # Errors
 /// [`ErrorKind::Denied`] if somebody else has put something there.
@@ -134,19 +135,25 @@ pub(super) fn make_for(
             return Err(Error::new(ErrorKind::Denied, format!("{} {what}", root.full(&name))));
         }
     }
-    let made = [name.as_slice(), format!(".{fresh:016x}").as_bytes()].concat();
+    let own = make_staging(root)?;
+    let made = format!("for-{user}.{fresh:016x}").into_bytes();
     let begun = (|| {
-        rustix::fs::mkdirat(&directory, &*made, Mode::from_raw_mode(PRIVATE))?;
+        rustix::fs::mkdirat(&own, &*made, Mode::from_raw_mode(PRIVATE))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let home = rustix::fs::openat(&directory, &*made, flags, Mode::empty())?;
+        let home = rustix::fs::openat(&own, &*made, flags, Mode::empty())?;
         signed(&home)?;
         rustix::fs::fchown(&home, owner.0, owner.1)?;
         let flags = RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&directory, &*made, &directory, &*name, flags)
+        rustix::fs::renameat_with(&own, &*made, &directory, &*name, flags)
     })();
     begun.map_err(|error| {
         // As it was; it is empty but for the sign.
-        let _ = remove_at(&directory, &made, user, sign);
+        let _ = rustix::fs::unlinkat(
+            &own,
+            [&made, b"/".as_slice(), sign.as_bytes()].concat(),
+            AtFlags::empty(),
+        );
+        let _ = rustix::fs::unlinkat(&own, &*made, AtFlags::REMOVEDIR);
         fail(error)
     })
 }

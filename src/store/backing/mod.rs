@@ -22,9 +22,13 @@ mod beneath;
 
 mod attributes;
 
+mod whom;
+
 mod access;
 
 mod home;
+
+mod certain;
 
 mod links;
 

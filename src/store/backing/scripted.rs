@@ -320,13 +320,14 @@ impl Sink for Scripted {
 }
 
 impl NameSink for Scripted {
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
         self.act(Call::new(Operation::MakeDirectory, path), |store| {
             if path.is_empty() {
-                return Ok(());
+                return Ok(None);
             }
             let place = store.place(path)?;
-            store.make_name(&place, Content::Directory(Default::default()), mode)
+            let directory = Content::Directory(Default::default());
+            store.make_name(&place, directory, mode).map(|()| None)
         })
     }
 
@@ -334,17 +335,17 @@ impl NameSink for Scripted {
         self.act(Call::new(Operation::RemoveDirectory, path), |store| store.remove(path, true))
     }
 
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>> {
         self.act(Call::new(Operation::MakeLink, path), |store| {
             let place = store.place(path)?;
-            store.make_link(&place, target)
+            store.make_link(&place, target).map(|()| None)
         })
     }
 
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
         self.act(Call::new(Operation::MakeFifo, path), |store| {
             let place = store.place(path)?;
-            store.make_name(&place, Content::Fifo, mode)
+            store.make_name(&place, Content::Fifo, mode).map(|()| None)
         })
     }
 
@@ -366,7 +367,7 @@ impl NameSink for Scripted {
         self.act(Call::new(Operation::Unlink, path), |store| store.remove(path, false))
     }
 
-    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
+    fn rename(&self, from: &[u8], to: &[u8], _: Option<Object>) -> Result<Touched> {
         self.act(Call::new(Operation::Rename, from).with(to), |store| {
             let (from, to) = (store.place(from)?, store.place(to)?);
             store.rename(&from, &to)
@@ -387,7 +388,7 @@ impl NameSink for Scripted {
         })
     }
 
-    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change, _: Option<Object>) -> Result<Touched> {
         self.at(Operation::Change, path, |store, inode| {
             let now_ns = store.now_ns;
             store.touching(inode, |store| {
@@ -397,7 +398,12 @@ impl NameSink for Scripted {
         })
     }
 
-    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
+    fn set_xattr(
+        &self,
+        path: &[u8],
+        (name, value): (&[u8], Option<&[u8]>),
+        _: Option<Object>,
+    ) -> Result<Touched> {
         self.at(Operation::SetXattr, path, |store, inode| {
             let now_ns = store.now_ns;
             store.touching(inode, |store| store.node_mut(inode).set_xattr(name, value, now_ns))

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::{Member, Number, Thing};
+use terral_format::ids::{Member, Number, Operation, Thing};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Certificate;
 use terral_partition::effect::Giving;
@@ -34,6 +34,14 @@ impl Members {
         match &self.part {
             Part::Runs(machine) => machine.untaken(member),
             Part::Replayed(_) => 0,
+        }
+    }
+
+    /// What this server has asked another one about by an operation.
+    pub fn asked_about(&self, from: Member, operation: Operation) -> Option<Thing> {
+        match &self.part {
+            Part::Runs(machine) => machine.asked_about(from, operation),
+            Part::Replayed(_) => None,
         }
     }
 

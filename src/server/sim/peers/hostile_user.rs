@@ -16,20 +16,14 @@ use terral_format::wire::roster::Control;
 use terral_format::wire::things::{By, Change as Changed, Child, Look, Made, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
-use super::users::{BOB, house, person, put, set_mode};
+use super::users::{BOB, house, person, put, roots, set_mode};
 use super::{Peers, member};
-use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::far;
 use crate::far::desk::{Admitted, Desk, Heard, Payload};
 use crate::naming::elsewhere;
 use crate::sharing::{bodies, serving, users};
 use crate::sim::client::{CREATE, READ};
-
-/// Something that root's server does with what bob's has said.
-fn roots<T>(peers: &mut Peers, what: impl FnOnce(&mut State) -> T) -> T {
-    peers.sims[0].with(|server| what(&mut server.lock())).expect("it lives")
-}
 
 fn frame(messages: Vec<Message>) -> Frame {
     let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));

@@ -46,6 +46,7 @@ mod dir;
 mod exchanging;
 mod fences;
 mod fencing;
+mod for_users;
 mod forming;
 mod further;
 mod garbage;

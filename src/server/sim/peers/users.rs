@@ -12,6 +12,7 @@ use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
 use super::{Peers, member};
+use crate::core::state::State;
 use crate::sim::client::{CREATE, READ};
 
 const ALICE: u32 = 1001;
@@ -27,7 +28,7 @@ pub(super) fn house(seed: u64) -> Peers {
     house_of(Peers::new(seed, 3))
 }
 
-fn house_of(mut peers: Peers) -> Peers {
+pub(super) fn house_of(mut peers: Peers) -> Peers {
     let users = [None, Some(person(ALICE)), Some(person(BOB))];
     let of = |(at, user): (usize, Option<Person>)| Certificate {
         member: member(at),
@@ -56,6 +57,11 @@ fn house_of(mut peers: Peers) -> Peers {
     // Nobody changes them any more.
     peers.pass(Duration::from_secs(2));
     peers
+}
+
+/// Something that root's server does.
+pub(super) fn roots<T>(peers: &mut Peers, what: impl FnOnce(&mut State) -> T) -> T {
+    peers.sims[0].with(|server| what(&mut server.lock())).expect("it lives")
 }
 
 const NONE: Change =

@@ -1,0 +1,169 @@
+//! What root's server does for users with the permanent store, and how much and how long it lets
+//! their servers have it wait.
+
+use std::time::Duration;
+
+use terral_format::disk::Record;
+use terral_format::disk::facts::Fact;
+use terral_format::ids::{Member, Operation, Thing};
+use terral_format::moment::Moment;
+use terral_format::wire::attributes::Kind;
+use terral_format::wire::message::{RenameHow, Request};
+use terral_format::wire::peers::{Frame, Message, Work};
+use terral_format::wire::person::Person;
+use terral_format::wire::roster::Control;
+use terral_format::wire::things::{By, Change, Child, Look, Made, Outcome};
+
+use super::dir::there;
+use super::users::{BOB, house, house_of, person, put, roots, set_mode};
+use super::{Peers, member};
+use crate::members::role::Served;
+use crate::sharing::{serving, users};
+
+fn frame(messages: Vec<Message>) -> Frame {
+    let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));
+    let (sent, renewed, renew) = (Moment(0), None, false);
+    let (from, server) = (member(2), terral_format::ids::ServerId(1));
+    Frame { from, server, epoch, taken, before, messages, sent, renewed, renew }
+}
+
+/// His server has a directory made in one of root's.
+fn makes(peers: &mut Peers, by: Member, name: &[u8], number: u64) {
+    let all = Thing::Directory(peers.stat(0, b"all").expect("there").number);
+    let made = Made { kind: Kind::Directory, mode: 0o755, text: Vec::new() };
+    let what = Change::Make(name.to_vec(), made);
+    let work = Work::Change(By { person: person(BOB), what }.body().expect("fits"));
+    let operation = Operation { by, number };
+    roots(peers, |state| {
+        serving::serve(state, Served { operation, thing: all, work });
+        state.commit().expect("there is room");
+    });
+}
+
+/// For whom the store is owed something, by its paths.
+fn owed_for(peers: &mut Peers) -> Vec<(Vec<u8>, Option<Person>)> {
+    roots(peers, |state| {
+        let all = state
+            .names
+            .owed()
+            .iter()
+            .filter(|(_, owed)| owed.paths().iter().any(|path| path.starts_with(b"all/")));
+        let of = |lsn| state.names.owed_for(lsn).map(|user| Person::clone(&user));
+        all.map(|(lsn, owed)| (owed.paths()[0].to_vec(), of(*lsn))).collect()
+    })
+}
+
+#[test]
+fn what_the_store_is_owed_for_a_user_is_done_with_his_rights_also_by_the_next_server() {
+    let mut peers = house_of(Peers::with_dir(31, 3));
+    makes(&mut peers, member(2), b"his", 1 << 40);
+    peers.make_directory(0, b"all/roots").expect("root may");
+    let bobs = |owed: &(Vec<u8>, Option<Person>)| match &owed.1 {
+        Some(user) => user == &person(BOB) && owed.0 == b"all/his",
+        None => owed.0 == b"all/roots",
+    };
+    let before = owed_for(&mut peers);
+    assert!(before.len() >= 2 && before.iter().all(bobs), "{before:?}");
+    assert!(before.iter().any(|(_, user)| user.is_some()));
+    // From the log as it was written, and as it is written anew.
+    for anew in [false, true] {
+        if anew {
+            roots(&mut peers, crate::core::state::State::rewrite_log);
+        }
+        peers.sims[0].kill();
+        peers.reconnect();
+        assert_eq!(owed_for(&mut peers), before, "anew: {anew}");
+    }
+    let said = roots(&mut peers, |state| {
+        let his = |record: &Record| matches!(record, Record::Fact(Fact::OwedFor { .. }));
+        state.names.snapshot().filter(his).count()
+    });
+    assert!(said > 0);
+    super::dir::owes_nothing(&mut peers);
+    assert!(owed_for(&mut peers).is_empty());
+    let all = there(&peers);
+    assert!(all.contains_key(&b"all/his"[..]) && all.contains_key(&b"all/roots"[..]), "{all:?}");
+}
+
+#[test]
+fn a_users_server_that_says_nothing_keeps_no_directory_from_moving() {
+    let mut peers = house_of(Peers::with_dir(32, 3));
+    put(&mut peers, 2, b"bob/f", b"his");
+    peers.make_directory(0, b"all/d").expect("root may");
+    put(&mut peers, 0, b"all/d/f", b"root's");
+    super::dir::owes_nothing(&mut peers);
+    peers.stopped = Some((2, Duration::from_secs(3600)));
+    for (from, to) in [(&b"all/d"[..], &b"all/e"[..]), (b"all/e", b"all/g")] {
+        let how = RenameHow::Replace;
+        peers.ask(0, Request::Rename { from, to, how }).expect("it does not wait for him");
+        peers.pass(Duration::from_secs(15));
+    }
+    let all = there(&peers);
+    assert!(all.contains_key(&b"all/g/f"[..]), "{all:?}");
+}
+
+#[test]
+fn what_he_says_that_a_name_stands_for_is_no_file_of_others() {
+    let mut peers = house(33);
+    put(&mut peers, 0, b"all/roots", b"root's");
+    peers.ask(0, set_mode(b"all/roots", 0o600)).expect("root may");
+    let number = peers.stat(0, b"all/roots").expect("there").number;
+    let child = Child { name: b"his".to_vec(), number, kind: Kind::File, text: Vec::new() };
+    let bobs = Thing::Directory(peers.stat(0, b"bob").expect("there").number);
+    let operation = Operation { by: member(0), number: 1 };
+    for outcome in [Outcome::Name(Some(child.clone())), Outcome::Names(vec![child], true)] {
+        let answer = outcome.body().expect("fits");
+        let said = [
+            Message::Done { operation, answer: Ok(answer.clone()) },
+            Message::Looked { operation, thing: bobs, answer },
+        ];
+        for message in said {
+            let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
+            let body = match heard.expect("heard").messages.remove(0) {
+                Message::Done { answer: Ok(body), .. } | Message::Looked { answer: body, .. } => {
+                    body
+                }
+                other => panic!("{other:?}"),
+            };
+            match Outcome::of(&body).expect("one") {
+                Outcome::Name(is) => assert_eq!(is, None),
+                Outcome::Names(names, _) => assert!(names.is_empty(), "{names:?}"),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn he_is_heard_no_more_while_too_much_of_his_waits() {
+    let mut peers = house(34);
+    let all = Thing::Directory(peers.stat(0, b"all").expect("there").number);
+    let look = By { person: person(BOB), what: Look::Attributes }.body().expect("fits");
+    let wants = |number: u64| {
+        let operation = Operation { by: member(2), number };
+        let wants = Message::Want { operation, thing: all, work: Work::Look(look.clone()) };
+        frame(vec![wants; 1000])
+    };
+    let heard = |peers: &mut Peers, number| {
+        let heard = roots(peers, |state| users::admit(state, wants(number)));
+        heard.expect("no garbage").messages.len()
+    };
+    let all: Vec<usize> = (0..20).map(|number| heard(&mut peers, number)).collect();
+    assert_eq!((all[0], all[15], all[19]), (1000, 1000, 0), "{all:?}");
+    // What is done does not count.
+    peers.pass(Duration::from_secs(1));
+    assert_eq!(heard(&mut peers, 20), 1000);
+}
+
+#[test]
+fn he_moves_to_another_port_a_few_times_only() {
+    let mut peers = house(35);
+    let at = |port: u16| Control::Here(vec![([127, 0, 0, 1], port).into()]);
+    let moves = |peers: &mut Peers, port| {
+        roots(peers, |state| users::says(state, member(2), at(port))).is_ok()
+    };
+    let all: Vec<bool> = (1..=20).map(|port| moves(&mut peers, port)).collect();
+    assert!(all[..8].iter().all(|may| *may) && !all[8..].iter().any(|may| *may), "{all:?}");
+    peers.pass(Duration::from_secs(61));
+    assert!(moves(&mut peers, 30));
+}
