@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use all_users::{ALICE, BOB, Machine, is_root, set};
+use all_users::{ALICE, BOB, Machine, is_root, set, text};
 
 /// Between two lines that it reads it swaps names as fast as it can; in the end all are as before.
 const SWAPS: &str = "
@@ -100,29 +100,39 @@ fn what_a_user_puts_in_the_place_of_what_root_changes_stays_roots() {
     let machine = Machine::begin("places");
     fs::create_dir(machine.dir("open")).expect("makes");
     set(&machine.dir("open"), 0, 0o777);
+    let mut met = false;
     for place in ["bob", "open"] {
         let (at, shown) = (machine.dir(place), format!("/terral/{place}"));
         let numbers = furnish(&at);
         let mut bob = Swapping::begin(&at);
-        for round in 0..16 {
-            // What it says is of what has these names now; it is brought while he swaps them.
+        for round in 0..4 {
+            // What it says is of what has these names now; it is brought, after a second, while he
+            // swaps them.
             let (owner, mode) = if round % 2 == 0 { (BOB, "4777") } else { (ALICE, "6755") };
-            machine.sh(
-                0,
-                &format!(
-                    "cd {shown}; ls -l; chown {owner} f d; chmod {mode} f d; rmdir new; mkdir new \
-                     && chown {owner} new && chmod 2777 new"
-                ),
-            );
-            bob.swaps(Duration::from_millis(200));
-            are_roots(&at, numbers);
+            let mut roots = machine.terral(0);
+            roots.args(["run", "-q", "--instance", &machine.name, "--", "sh", "-c"]);
+            roots.arg(format!(
+                "cd {shown}; ls -l; chown {owner} f d; chmod {mode} f d; rmdir new; mkdir new \
+                 && chown {owner} new && chmod 2777 new; echo done; sleep 2"
+            ));
+            let mut roots = roots.stdout(Stdio::piped()).spawn().expect("starts");
+            let said = BufReader::new(roots.stdout.take().expect("piped"));
+            let is_done = |line: &Result<String, _>| line.as_ref().is_ok_and(|line| line == "done");
+            assert!(said.lines().any(|line| is_done(&line)));
+            bob.swaps(Duration::from_millis(1800));
+            roots.wait().expect("ours");
             machine.sh(ALICE, &format!("cd {shown}; mkdir hers; chmod 2777 hers; rmdir hers"));
-            bob.swaps(Duration::from_millis(100));
             are_roots(&at, numbers);
         }
+        // It was tried, and refused.
+        let said =
+            machine.terral(0).args(["status", "--json", "--instance", &machine.name]).output();
+        let said = text(&said.expect("runs"));
+        met |= said.contains("others may rename there");
         drop(bob);
         are_roots(&at, numbers);
     }
+    assert!(met, "nothing was ever in the way");
     machine.end();
 }
 
@@ -136,7 +146,7 @@ fn what_root_and_users_change_arrives_where_nobody_is_in_the_way() {
     furnish(&at);
     machine.done(0, &format!("cd /terral/bob; chown {ALICE} f; chmod 640 f; chmod 711 d"));
     machine.done(0, &format!("cd /terral/bob; mkdir new; chown {BOB} new; mkfifo new/fifo"));
-    machine.done(0, &format!("cd /terral/bob; mv secret new/moved; ln -s to new/link"));
+    machine.done(0, "cd /terral/bob; mv secret new/moved; ln -s to new/link");
     machine.done(ALICE, "cd /terral/all; mkdir hers; mkfifo hers/fifo; ln -s to hers/link");
     machine.done(ALICE, "cd /terral/all; mv hers hers2; chmod 2750 hers2; rm hers2/link");
     let home = machine.end();

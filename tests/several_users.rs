@@ -187,8 +187,8 @@ sys.exit('he may for ever')
     let line = format!("exec python3 {}", path.display());
     let output = std::thread::scope(|threads| {
         let writes = threads.spawn(|| machine.sh(BOB, &line));
-        let wait = "until test -e /terral/bob/writes; do sleep 0.05; done; chmod 644 /terral/all/a; \
-                    cat /terral/all/a; sleep 0.5; cat /terral/all/a";
+        let wait = "until test -e /terral/bob/writes; do sleep 0.05; done; \
+                    chmod 644 /terral/all/a; cat /terral/all/a; sleep 0.5; cat /terral/all/a";
         let seen = machine.done(ALICE, wait);
         assert_eq!(seen[..4], seen[4..], "nothing is written once that is said");
         (writes.join().expect("runs"), seen)

@@ -3,9 +3,10 @@
 //! that and with nobody else, and what it says is believed as far as he is.
 //!
 //! Invariants: who he is the kernel says; one server a user; nothing of root's is his to read. Root
-//! opens nothing where he may write: what is looked at there a process of his looks at (`host`). What
-//! he can have started is bounded: one start at a time, a second apart, a few members in all. Not
-//! here: what another user's server is given (`terral_server`), and how he asks for his (`knock`).
+//! opens nothing where he may write: what is looked at there a process of his looks at (`host`).
+//! What he can have started is bounded: one start at a time, a second apart, a few members in all.
+//! Not here: what another user's server is given (`terral_server`), and how he asks for his
+//! (`knock`).
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -51,8 +52,8 @@ const LIVES_MAX: usize = 5;
 const APART: Duration = Duration::from_secs(1);
 /// A user's server has so long to come.
 const COMING: Duration = Duration::from_secs(60);
-/// Who knocks and does not read his answer is not waited for longer; nor is a server that is told to
-/// go.
+/// Who knocks and does not read his answer is not waited for longer; nor is a server that is told
+/// to go.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A user's server that says nothing for so long is not waited for in the end.
 const DEAF: Duration = Duration::from_secs(60);

@@ -29,8 +29,8 @@ const SOON: Duration = Duration::from_millis(500);
 /// Others rest until the store has so many names that it is owed before.
 const FEW: usize = 64;
 
-/// A user's server is waited for so long only: its process is his, and may never answer. If it lives
-/// and is slow, what it brings goes where what is below the directory was, as far as he may.
+/// A user's server is waited for so long only: its process is his, and may never answer. If it
+/// lives and is slow, what it brings goes where what is below the directory was, as far as he may.
 const USERS_SOON: Duration = Duration::from_secs(5);
 
 /// What leads to something from the root, and itself, by their names.

@@ -27,4 +27,5 @@ pub mod safety;
 pub mod serving;
 pub mod transacting;
 pub mod unnamed;
+pub mod user_wants;
 pub mod users;

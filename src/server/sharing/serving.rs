@@ -22,7 +22,7 @@ use crate::naming::making::{self, New};
 use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
 use crate::naming::{preparing, xattr_requests};
 use crate::sharing::{bodies, circles, containers, credentials, everywhere, leasing};
-use crate::sharing::{revoking, safety, transacting, users};
+use crate::sharing::{revoking, safety, transacting, user_wants, users};
 
 /// What does not fit a message comes in another one.
 const NAMES_BYTES: usize = 512 << 10;
@@ -59,7 +59,7 @@ pub fn serve(state: &mut State, served: Served) {
         Work::Change(body) => change(state, (operation.by, user.as_ref()), *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
-    user.iter().for_each(|user| users::wanted(state, before, user));
+    user.iter().for_each(|user| user_wants::wanted(state, before, user));
     state.members.iter_mut().for_each(|members| {
         members.asks(None);
         members.serves(None);
@@ -136,14 +136,14 @@ pub fn look(
 ) -> Result<Outcome> {
     let mut by = By::<Look>::of(body)?;
     if let Some(user) = user {
-        users::may_look(state, user, thing, &mut by.what)?;
+        user_wants::may_look(state, user, thing, &mut by.what)?;
     }
     if matches!(by.what, Look::Xattr(_) | Look::XattrNames(_)) {
         return xattr_requests::told(state, thing.number(), &by.what);
     }
     if let Look::Server { hasten } = by.what {
         let mut status = everywhere::here(state, hasten)?;
-        user.iter().for_each(|_| users::told(&mut status));
+        user.iter().for_each(|_| user_wants::told(&mut status));
         return Ok(Outcome::Server(Box::new(status)));
     }
     match &by.what {
@@ -188,7 +188,7 @@ pub fn look(
         bytes <= NAMES_BYTES
     };
     let mut page: Vec<_> = names.into_iter().take_while(fits).collect();
-    user.iter().for_each(|user| users::listed(user, &attributes, &mut page));
+    user.iter().for_each(|user| user_wants::listed(user, &attributes, &mut page));
     let last = page.len() == count;
     Ok(Outcome::Names(page, last))
 }
@@ -284,7 +284,7 @@ fn theirs(state: &State, person: &Person) -> Who {
 
 fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Result<Outcome> {
     let (from, user) = whose;
-    let by = users::change_of(state, user, thing, body)?;
+    let by = user_wants::change_of(state, user, thing, body)?;
     let caller = caller(&by)?;
     if let Change::Xattr { name, value, how } = &by.what {
         let set = (name.as_slice(), value.as_deref(), *how);

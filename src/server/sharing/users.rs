@@ -8,33 +8,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use terral_format::disk::facts::Fact;
-use terral_format::ids::{Ino, Lsn, Member, NUMBERS, Number, ROOT, Thing};
+use terral_format::ids::{Ino, Member, NUMBERS, Number, Thing};
 use terral_format::local::geometry::FILE_BYTES_MAX;
-use terral_format::local::names::Inode;
 use terral_format::wire::attributes::{Attributes, Kind};
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::Of;
 use terral_format::wire::peers::{Frame, Message, Work};
 use terral_format::wire::person::Person;
-use terral_format::wire::principal::Principal;
 use terral_format::wire::remembered::{Memory, Remembered};
 use terral_format::wire::roster::Control;
-use terral_format::wire::status::{Drain, MemberStatus};
+use terral_format::wire::status::Drain;
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Node, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
-use crate::members::role::NOBODY;
-use crate::naming::{elsewhere, permitting};
 use crate::sharing::bodies;
 
-/// `r` and `w` of permission bits.
-const READ: u32 = 4;
-const WRITE: u32 = 2;
-const SEARCH: u32 = 1;
 /// `w` and `x` of a directory: its names may be changed.
 const CHANGE: u32 = 3;
 /// Where only who owns something takes its name away.
@@ -257,19 +247,6 @@ fn says_plainly(drain: &mut Drain) {
     }
 }
 
-/// What this server says of itself to a user's: no paths of others.
-pub fn told(status: &mut MemberStatus) {
-    status.drain.failures.clear();
-    status.drain.conflicts.clear();
-}
-
-/// Names of a directory that he may list, and not search: not what links say.
-pub fn listed(user: &Person, directory: &Attributes, names: &mut [Child]) {
-    if !user.may(directory, SEARCH) {
-        names.iter_mut().for_each(|child| child.text.clear());
-    }
-}
-
 /// It is his, and no longer than anything is.
 fn has_owner(attributes: &mut Attributes, user: &Person) {
     attributes.uid = user.user;
@@ -427,167 +404,6 @@ impl<'s> Place<'s> {
         directory.whole = false;
         let links = (is.links + now).saturating_sub(before);
         directory.attributes = Attributes { modified_ns, changed_ns, links, ..*is };
-    }
-}
-
-/// Whether a user may search all that leads to something, as that is now.
-///
-/// # Errors
-/// If that must wait for who has a directory.
-fn reaches(state: &mut State, user: &Person, ino: Ino) -> Result<bool> {
-    let is_left = |inode: &Inode| {
-        let is_his = inode.attributes().uid == user.user;
-        !is_his && !inode.is_directory() && state.names.names_of(ino).is_empty()
-    };
-    // Who has it open says so of its bytes.
-    if state.names.inode(ino).is_some_and(|inode| is_left(&inode)) {
-        return Ok(false);
-    }
-    let root = Caller { session: NOBODY, person: Person::default().into() };
-    for (parent, _) in state.names.names_of(ino) {
-        let mut at = Some(parent);
-        while let Some(directory) = at {
-            elsewhere::attributes(state, &root, directory)?;
-            at = state.names.name_of(directory).filter(|_| directory != ROOT).map(|name| name.0);
-        }
-    }
-    Ok(state.names.may_reach(user, ino))
-}
-
-fn refused(what: &str) -> Error {
-    Error::new(ErrorKind::Unauthorized, format!("{what}: by root's server only"))
-}
-
-/// What a user's server wants to see of a thing, if he may. What it asks of the server itself says
-/// nothing of others' files, and begins nothing.
-///
-/// # Errors
-/// [`ErrorKind::Denied`], [`ErrorKind::Unauthorized`].
-pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look) -> Result<()> {
-    let want = match look {
-        Look::Server { hasten } => {
-            *hasten = false;
-            return Ok(());
-        }
-        Look::Doubts => return Err(refused("what is in doubt")),
-        Look::Issue(Principal::User(uid), _) if *uid == user.user => return Ok(()),
-        Look::Issue(..) => return Err(refused("a capability for somebody else")),
-        Look::Waits | Look::Verify(_) | Look::Revoked | Look::Authorize(_) | Look::Decided(_) => {
-            return Ok(());
-        }
-        Look::Attributes | Look::Safety => 0,
-        Look::Name(_) | Look::Step(_) => SEARCH,
-        Look::Names(_) | Look::Xattr(_) | Look::XattrNames(_) => READ,
-    };
-    let inode = bodies::inode_of(state, thing)?;
-    let is = inode.attributes();
-    // The step to a name shows the directory, too, which who may not search it may look at.
-    let want = if matches!(look, Look::XattrNames(_)) { 0 } else { want };
-    match user.may(&is, want) && reaches(state, user, inode.ino)? {
-        true => Ok(()),
-        false => Err(Error::new(ErrorKind::Denied, format!("{thing:?}"))),
-    }
-}
-
-/// What a member wants changed, whose user, if it speaks for one alone, may change that.
-///
-/// # Errors
-/// As those of [`may_look`]; [`ErrorKind::Malformed`].
-pub fn change_of(
-    state: &mut State,
-    user: Option<&Person>,
-    thing: Thing,
-    body: &Body,
-) -> Result<By<Change>> {
-    let by = By::<Change>::of(body)?;
-    if let Some(user) = user {
-        may_change(state, user, thing, &by.what)?;
-    }
-    Ok(by)
-}
-
-/// What a user's server wants changed, if he may change that. What has a path, or a name in a
-/// directory that is here, is looked at when it is done, for him.
-///
-/// # Errors
-/// As those of [`may_look`].
-fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -> Result<()> {
-    let caller = Caller { session: NOBODY, person: user.clone().into() };
-    let inode = |state: &State| bodies::inode_of(state, thing);
-    let denied = || Error::new(ErrorKind::Denied, format!("{thing:?}"));
-    match change {
-        Change::Revoke(_) => return Err(refused("revoking")),
-        Change::Container(..) => return Err(refused("a container")),
-        Change::Resolve(..) => return Err(refused("resolving")),
-        Change::Prepare(..) | Change::Commit(_) => {
-            let what = "a transaction with what others have, of a user's server";
-            return Err(Error::new(ErrorKind::Unsupported, what));
-        }
-        Change::Logout(_) => return Ok(()),
-        Change::Xattr { .. } => {
-            let inode = inode(state)?;
-            if !user.may(&inode.attributes(), WRITE) {
-                return Err(denied());
-            }
-        }
-        Change::LetGo => {
-            let ino = inode(state)?.ino;
-            if !reaches(state, user, ino)? {
-                return Err(denied());
-            }
-            let names = state.names.names_of(ino);
-            return names.into_iter().try_for_each(|(parent, name)| {
-                permitting::permit_removal(state, &caller, parent, ino, &name)
-            });
-        }
-        Change::LetGoOf(directory, name) | Change::Swap(directory, name) => {
-            let ino = inode(state)?.ino;
-            if !reaches(state, user, ino)? {
-                return Err(denied());
-            }
-            let place = state.members.as_ref().and_then(|members| members.place(*directory));
-            let parent = place.ok_or_else(denied)?;
-            let is_it = |(at, is): &(Ino, Vec<u8>)| *at == parent && is == name;
-            if !state.names.names_of(ino).iter().any(is_it) {
-                return Err(denied());
-            }
-            return permitting::permit_removal(state, &caller, parent, ino, name);
-        }
-        // As a client's request would be.
-        Change::Make(_, made) => {
-            let long = made.text.is_empty() || made.text.len() >= TEXT_MAX;
-            let sound = match made.kind {
-                Kind::Symlink => !long,
-                Kind::Directory => made.text.is_empty(),
-                Kind::Fifo | Kind::Socket => made.text.len() <= TEXT_MAX,
-                Kind::File => false,
-            };
-            if !sound {
-                return Err(Error::new(ErrorKind::Malformed, "what no program makes"));
-            }
-        }
-        Change::Move(..) if thing.number().counted() == 0 => return Ok(()),
-        // By name, or by their owner: looked at as it is done.
-        Change::Remove(_)
-        | Change::Attributes(_)
-        | Change::Unname(_)
-        | Change::Move(..)
-        | Change::Name(_)
-        | Change::Link { .. } => {}
-    }
-    let ino = inode(state)?.ino;
-    match reaches(state, user, ino)? {
-        true => Ok(()),
-        false => Err(denied()),
-    }
-}
-
-/// What the permanent store is owed since `before` is what this user wanted: it is done there with
-/// his rights, whatever he has put in the way meanwhile.
-pub fn wanted(state: &mut State, before: Lsn, user: &Person) {
-    let (first, last) = (Lsn(before.0 + 1), state.names.ordinal());
-    if first <= last {
-        state.record(Fact::OwedFor { first, last, person: user.clone() });
     }
 }
 

@@ -35,8 +35,8 @@ fn is_roots_alone(directory: &OwnedFd) -> rustix::io::Result<bool> {
     Ok(found.st_uid == 0 && found.st_mode & OTHERS_WRITE == 0)
 }
 
-/// What is at a path, if only root can have put it there, whatever happens meanwhile: each directory
-/// is opened in the one before it.
+/// What is at a path, if only root can have put it there, whatever happens meanwhile: each
+/// directory is opened in the one before it.
 fn only_roots(root: &Root, path: &[u8]) -> std::io::Result<Option<File>> {
     let missing = || std::io::Error::from(Errno::NOENT);
     let mut at = root.open().map_err(|_| missing())?;

@@ -51,8 +51,8 @@ pub trait NameSink: Source {
     /// that cannot be, `ErrorKind::Unsupported` if it has no symbolic links.
     fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>>;
 
-    /// Makes a FIFO with exactly these permission bits. One that exists is left as it is. Gives what
-    /// [`NameSink::make_directory`] does.
+    /// Makes a FIFO with exactly these permission bits. One that exists is left as it is. Gives
+    /// what [`NameSink::make_directory`] does.
     ///
     /// # Errors
     /// `ErrorKind::Exists` if something else is there, `ErrorKind::Unsupported` if the store
@@ -97,8 +97,8 @@ pub trait NameSink: Source {
     /// known. A symbolic link has owner and times of its own; its mode stays.
     ///
     /// # Errors
-    /// `ErrorKind::Denied` for a process of root's if others may rename there, and it is, or may be,
-    /// another object: they would choose what root changes.
+    /// `ErrorKind::Denied` for a process of root's if others may rename there, and it is, or may
+    /// be, another object: they would choose what root changes.
     fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched>;
 
     /// Sets an extended attribute, or removes it; one that is missing is no error.

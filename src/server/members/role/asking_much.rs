@@ -30,8 +30,8 @@ pub(super) struct AskingMuch {
 }
 
 impl Members {
-    /// A user's server wants things done, of so many bytes. Whether that is too much: then it is not
-    /// heard, until some of it is done.
+    /// A user's server wants things done, of so many bytes. Whether that is too much: then it is
+    /// not heard, until some of it is done.
     pub fn wants_too_much(&mut self, member: Member, (count, bytes): (usize, usize)) -> bool {
         let (wants, of) = self.asking_much.wants.entry(member).or_default();
         let too_much = count > 0 && (*wants + count > WANTS_MAX || *of + bytes > BYTES_MAX);

@@ -22,7 +22,7 @@ use crate::core::world::Tick;
 use crate::far;
 use crate::far::desk::{Admitted, Desk, Heard, Payload};
 use crate::naming::elsewhere;
-use crate::sharing::{bodies, serving, users};
+use crate::sharing::{bodies, serving, user_wants, users};
 use crate::sim::client::{CREATE, READ};
 
 fn frame(messages: Vec<Message>) -> Frame {
@@ -136,7 +136,9 @@ fn he_makes_nothing_that_no_program_makes() {
     let mut makes = |kind, text: Vec<u8>| {
         let what = Changed::Make(b"n".to_vec(), Made { kind, mode: 0o644, text });
         let body = By { person: person(BOB), what }.body().expect("fits");
-        roots(&mut peers, |state| users::change_of(state, Some(&person(BOB)), all, &body).map(drop))
+        roots(&mut peers, |state| {
+            user_wants::change_of(state, Some(&person(BOB)), all, &body).map(drop)
+        })
     };
     assert!(makes(Kind::Symlink, b"there".to_vec()).is_ok());
     assert!(makes(Kind::Directory, Vec::new()).is_ok());
@@ -247,7 +249,7 @@ fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
         assert!(read(&mut peers, file).1, "only if it was open");
         // Nor does he look at it, or give it a name.
         let looked = roots(&mut peers, |state| {
-            users::may_look(state, &person(BOB), Thing::File(file), &mut Look::Attributes)
+            user_wants::may_look(state, &person(BOB), Thing::File(file), &mut Look::Attributes)
         });
         assert!(looked.is_err(), "{looked:?}");
     }
