@@ -239,13 +239,13 @@ fn ask(backing: &dyn Backing, ask: &Ask) -> Result<String> {
                 ..Change::default()
             };
             told(backing, (path.as_bytes(), path.as_bytes()), || {
-                backing.change(path.as_bytes(), change, is(backing, *path))
+                backing.change(path.as_bytes(), change, is(backing, path))
             })
         }
         Ask::SetXattr { path, name, value } => {
             let value = value.as_ref().map(std::slice::from_ref);
             told(backing, (path.as_bytes(), path.as_bytes()), || {
-                backing.set_xattr(path.as_bytes(), (name.as_bytes(), value), is(backing, *path))
+                backing.set_xattr(path.as_bytes(), (name.as_bytes(), value), is(backing, path))
             })
         }
         Ask::Clean => backing.clean(INSTANCE).map(|()| done),
