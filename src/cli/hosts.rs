@@ -427,8 +427,7 @@ impl All<'_> {
         let others = self.others.iter().map(|one| one.host.clone());
         let machines: Vec<String> = std::iter::once(this()).chain(others).collect();
         let (client, others, signals) = (&self.client, &mut self.others, &self.signals);
-        let (limit, deaf) = (self.wanted.limit, None);
-        let gathering = Gathering { client, others, signals, limit, deaf };
+        let gathering = Gathering { client, others, signals, limit: self.wanted.limit };
         let Gathered { mut status, paid, mut lost } = gathering.pay_off().with_context(|| {
             let name = instances::name_of(&self.instance);
             format!("what is not in the permanent directory is in memory: `terral recover {name}`")
@@ -574,8 +573,7 @@ fn why_not(one: &Machine) -> String {
     )
 }
 
-/// Tells them to go, and waits until they have, or for long.
-pub fn end(others: &mut [Machine], order: Order) {
+fn end(others: &mut [Machine], order: Order) {
     others.iter_mut().for_each(|one| one.tell(order));
     let until = Instant::now() + GOING;
     others.iter_mut().for_each(|one| one.outwait(until));

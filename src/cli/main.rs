@@ -10,14 +10,7 @@ mod debt;
 mod machine;
 mod shown;
 
-mod limits;
-
-mod user;
-
 mod report;
-mod words;
-
-mod knock;
 
 mod claim;
 mod instances;
@@ -30,6 +23,7 @@ mod server;
 
 mod elf;
 mod same;
+mod words;
 
 mod ahead;
 mod supply;
@@ -96,8 +90,6 @@ mod door;
 mod gathering;
 
 mod hosts;
-
-mod users;
 
 mod join;
 
@@ -252,7 +244,6 @@ fn main() -> std::process::ExitCode {
     report::be_quiet(terral.quiet);
     let done = match terral.verb {
         Verb::Run(arguments) => run::main(arguments),
-        Verb::Serve(arguments) if arguments.users => users::serve(&arguments),
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Fence(arguments) => fence::main(&arguments),

@@ -31,8 +31,6 @@ const RSH: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAlive
 const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --mem=0 --cpu-bind=none --mpi=none \
                     --unbuffered --quiet --nodelist";
 const POLL: Duration = Duration::from_millis(5);
-/// So much may be said that was not taken in yet.
-const SAID_MOST: usize = 64;
 
 /// What a machine is to serve.
 pub struct Service<'a> {
@@ -68,8 +66,6 @@ pub struct Machine {
     pub end: Option<End>,
     /// Why it could not go on, if it says so.
     pub failed: Option<String>,
-    /// What it was to go on with is gone there.
-    pub forgot: bool,
     /// How far it has come.
     pub stage: Stage,
     /// Whether programs there find the library at the place to which it is sent.
@@ -168,21 +164,18 @@ impl Service<'_> {
 struct Listener {
     host: String,
     instance: String,
-    /// It is a user's: he may say what he likes, and comes again.
-    of_user: bool,
     over: Arc<AtomicBool>,
 }
 
 impl Listener {
-    fn listen(&self, from: &mut impl BufRead, says: &mpsc::SyncSender<Report>) {
+    fn listen(&self, from: &mut impl BufRead, says: &mpsc::Sender<Report>) {
         let (mut serves, mut ended) = (false, false);
         while let Some(report) = hear(from) {
             serves |= matches!(report, Report::Serves);
-            ended |= matches!(report, Report::Ended(_) | Report::Failed(_) | Report::Gone);
-            let report = if self.of_user { report.of_user() } else { Some(report) };
-            report.into_iter().for_each(|report| drop(says.send(report)));
+            ended |= matches!(report, Report::Ended(_) | Report::Failed(_));
+            let _ = says.send(report);
         }
-        if serves && !ended && !self.of_user && !self.over.load(Ordering::SeqCst) {
+        if serves && !ended && !self.over.load(Ordering::SeqCst) {
             self.is_lost();
         }
     }
@@ -209,28 +202,14 @@ impl Machine {
         supply: &Arc<Supply>,
         invitation: String,
     ) -> Result<Self> {
-        let command = command(host, entrance::line(supply, &service.words(supply)))?;
-        Machine::begun_by(command, (host, service.name, false), supply, invitation)
-    }
-
-    /// The same by this command, which may become a user's process.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn begun_by(
-        mut command: Command,
-        (host, instance, of_user): (&str, &str, bool),
-        supply: &Arc<Supply>,
-        invitation: String,
-    ) -> Result<Self> {
+        let mut command = command(host, entrance::line(supply, &service.words(supply)))?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let program = command.get_program().to_owned();
-        let mut child =
-            command.spawn().with_context(|| format!("{host}: {}", program.display()))?;
+        let shell = command.get_program().to_owned();
+        let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
         let voice = child.stdin.take().map(Voice::new);
         let mut machine = Machine::new(host, supply, invitation)?;
         if let Some(stdout) = child.stdout.take() {
-            machine.listen((instance, of_user), BufReader::new(stdout));
+            machine.listen(service.name, BufReader::new(stdout));
         }
         Ok(Machine { child: Some(child), voice, ..machine })
     }
@@ -247,7 +226,7 @@ impl Machine {
         invitation: String,
     ) -> Result<Self> {
         let mut machine = Machine::new(host, supply, invitation)?;
-        machine.listen((instance, false), from);
+        machine.listen(instance, from);
         let voice = Some(Voice::new(Way(to)));
         Ok(Machine { stage: Stage::Reached, voice, ..machine })
     }
@@ -260,7 +239,6 @@ impl Machine {
             silent: false,
             end: None,
             failed: None,
-            forgot: false,
             stage: Stage::Dialed,
             ahead: false,
             moved: (0, Instant::now()),
@@ -275,15 +253,10 @@ impl Machine {
     }
 
     /// Hears what it says.
-    fn listen(
-        &mut self,
-        (instance, of_user): (&str, bool),
-        mut from: impl BufRead + Send + 'static,
-    ) {
-        // One that says more than is heard waits.
-        let (says, said) = mpsc::sync_channel(SAID_MOST);
+    fn listen(&mut self, instance: &str, mut from: impl BufRead + Send + 'static) {
+        let (says, said) = mpsc::channel();
         let (host, over) = (self.host.clone(), self.over.clone());
-        let listener = Listener { host, instance: instance.into(), of_user, over };
+        let listener = Listener { host, instance: instance.into(), over };
         std::thread::spawn(move || listener.listen(&mut from, &says));
         self.said = said;
     }
@@ -311,7 +284,6 @@ impl Machine {
             Report::Silent => self.silent = true,
             Report::Ended(end) => self.end = Some(end),
             Report::Failed(why) => self.failed = Some(why),
-            Report::Gone => self.forgot = true,
         }
     }
 

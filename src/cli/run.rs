@@ -20,7 +20,6 @@ use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
 use crate::hosts;
 use crate::instances::{self, PREFIX};
-use crate::knock;
 use crate::listing::Kerberos;
 use crate::partition::{self, parse_address};
 use crate::past::Past;
@@ -499,7 +498,6 @@ fn warn(summary: &Summary<'_>) {
 /// A command beside a server that stays: what it owes afterwards is the server's business.
 fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     let name = instances::name_of(instance);
-    knock::come_in(instance, &name)?;
     if !terral_server::is_served(instance) {
         bail!(failure(code::NO_SERVER, format!("{name}: no server there: `terral status`")));
     }

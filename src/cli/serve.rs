@@ -45,10 +45,6 @@ Example:
 Others than you, who have tickets of Kerberos:
   terral serve --to /data/results --principals who.txt --keytab terral.keytab
 
-All users of this machine, each with a server that is his own process (as root):
-  terral serve --users --to /scratch
-  terral run --instance default -- ./simulation       (as any of them)
-
 Several machines, by hand (`terral run --hosts` does it for a run):
   terral serve --to /data/results --listen &
   terral invite | ssh other terral serve --to /data/results --join -")]
@@ -56,13 +52,13 @@ pub struct Arguments {
     /// The permanent directory; made if it is not there. Needed, but for what an earlier server of
     /// this name left
     #[arg(long, value_name = "DIR")]
-    pub to: Option<PathBuf>,
+    to: Option<PathBuf>,
     /// Most memory for file contents [default: half of what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub memory: Option<u64>,
+    memory: Option<u64>,
     /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub ready: Option<u64>,
+    ready: Option<u64>,
     /// A directory on a disk of this machine: what does not fit in memory and is not in DIR yet
     /// goes there, so that a slow DIR keeps no program waiting
     #[arg(long, value_name = "DIR")]
@@ -70,27 +66,19 @@ pub struct Arguments {
     /// Name of the instance, for --instance of the other verbs [default: default]; with one, it may
     /// serve DIR beside another server
     #[arg(long, value_parser = instances::parser())]
-    pub name: Option<PathBuf>,
+    name: Option<PathBuf>,
     /// Begin with nothing in memory; refused if an earlier server left there what DIR does not have
     #[arg(long)]
-    pub fresh: bool,
+    fresh: bool,
     /// From Ctrl-C or SIGTERM on, bring for so long at most (30, 90s, 10m, 2h)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub wait_timeout: Option<Duration>,
+    wait_timeout: Option<Duration>,
     /// Who others than you are, by what they prove it, and what they may (`terral login`). A line
     /// each: NAME OPERATIONS [below=/PATH] [for=TIME] key ssh-ed25519 KEY | gss NAME@REALM
     #[arg(long, value_name = "FILE")]
-    pub principals: Option<PathBuf>,
+    principals: Option<PathBuf>,
     #[command(flatten)]
-    pub kerberos: Kerberos,
-    /// Serve all users of this machine: each sees one /terral, and what permission bits let him;
-    /// his files are his, also in DIR. Needs root
-    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "interface", "launcher"])]
-    pub users: bool,
-    /// With --users: most memory for each user's files [default: an eighth of --memory, 128M at
-    /// least]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "users")]
-    pub user_memory: Option<u64>,
+    kerberos: Kerberos,
     #[command(flatten)]
     partition: Partition,
     #[arg(long, hide = true, conflicts_with = "name")]
@@ -187,7 +175,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
 
 /// Makes or finds the instance of a server that a person starts, and says what will be.
 fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
-    let wanted = arguments.name.as_deref().unwrap_or(Path::new(instances::DEFAULT));
+    let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let principals = arguments.kerberos.checked(arguments.principals.as_deref())?;

@@ -227,11 +227,6 @@ impl Server {
         self.watched.restarts.load(Ordering::SeqCst)
     }
 
-    /// Whether it has ended, as somebody told it to.
-    pub fn has_ended(&self) -> bool {
-        self.watcher.is_finished()
-    }
-
     /// Tells it to leave, which removes an instance that owes nothing, and waits until it has: one
     /// that is killed before is started again for that.
     ///

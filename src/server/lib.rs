@@ -64,5 +64,4 @@ pub use shell::serve::{Outcome, serve, serve_with};
 pub use shell::tickets::check as check_keytab;
 pub use terral_format::ids::Member;
 pub use terral_format::wire::roster::{Invitation, Standing, Verdict};
-pub use terral_store::backing::{stage_for, unstage_for};
 pub use terral_store::spill::directory::check as check_spill;

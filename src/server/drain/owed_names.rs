@@ -32,11 +32,11 @@ use crate::shared::Shared;
 const NOT_PERMITTED: i32 = 1;
 /// `EMLINK`.
 const TOO_MANY_LINKS: i32 = 31;
+/// The store itself is away, or full: `EIO`, `ENXIO`, `ENODEV`, `ENOSPC`, `ENOTCONN`, `ETIMEDOUT`,
+/// `EHOSTDOWN`, `ESTALE`, and what has no number.
+const AWAY: [i32; 9] = [0, 5, 6, 19, 28, 107, 110, 112, 116];
 /// `ENOENT`.
 const MISSING: i32 = 2;
-/// What a user's rights, his quota, or he himself, may make of what is done for him: `EACCES`,
-/// `EDQUOT`, and what was taken away again as fast as it was made.
-const HIS: [i32; 3] = [13, 122, MISSING];
 
 /// So often directories are made anew before one operation is left for later.
 const TRIES: usize = 4;
@@ -100,17 +100,21 @@ fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
     }
 }
 
-/// What an operation is about, if that is one thing, and which object that is known to be there.
-fn subject(state: &State, operation: &NameOperation) -> (Option<Ino>, Option<Object>) {
+/// What an operation makes, and which object what it moves or changes is known to be there.
+fn subject(state: &State, lsn: Lsn, operation: &NameOperation) -> (Option<Ino>, Option<Object>) {
     match operation {
-        NameOperation::MakeDirectory { path, .. }
-        | NameOperation::MakeLink { path, .. }
-        | NameOperation::MakeFifo { path, .. } => (state.names.at_path(path), None),
+        NameOperation::MakeDirectory { .. }
+        | NameOperation::MakeLink { .. }
+        | NameOperation::MakeFifo { .. } => (state.names.owed_made(lsn), None),
         NameOperation::Rename { ino, .. }
         | NameOperation::Change { ino, .. }
         | NameOperation::SetXattr { ino, .. } => {
-            let known = state.names.inode(*ino).and_then(|inode| inode.published);
-            (None, known.map(Fingerprint::object))
+            // Of a file that replaces another one, that one is what is known.
+            let inode = state.names.inode(*ino).filter(is_known);
+            let known = inode.and_then(|inode| inode.published).map(Fingerprint::object);
+            // Where there are users, what is not known may be anything that one has put there.
+            let users = state.members.as_ref().is_some_and(|members| members.has_users());
+            (None, known.or(users.then_some(Object::NONE)))
         }
         _ => (None, None),
     }
@@ -143,7 +147,7 @@ impl NameJob {
             operation => operation,
         };
         let exchanging = state.names.exchanging(lsn);
-        let (user, is) = (state.names.owed_for(lsn), subject(state, &operation));
+        let (user, is) = (state.names.owed_for(lsn), subject(state, lsn, &operation));
         state.names.may_be_begun();
         state.fetches.spoil(&operation.paths());
         Some(NameJob { lsn, operation, resumed, looks, exchanging, other, user, is })
@@ -245,7 +249,8 @@ impl NameJob {
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
                 let rename = || within(shared, backing, to, || backing.rename(from, to, self.is.1));
-                let rename = || unless_gone(backing, from, rename());
+                // What somebody has put in its place stays there.
+                let rename = || unless_gone(backing, from, rename()).map(Option::flatten);
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
                 brought.said.extend(said);
                 brought.touched[0] = match moved {
@@ -323,10 +328,10 @@ impl NameJob {
         Ok([between(before[0], after[0]), between(before[1], after[1])])
     }
 
-    /// Whether it failed by what its user is not let do there, or does there himself: what others
-    /// are owed does not wait for that.
+    /// Whether it failed by what its user is not let do there, or does there himself, which is all
+    /// but that the store is away: what others are owed does not wait for that.
     fn is_his(&self, error: &Error) -> bool {
-        self.user.is_some() && HIS.contains(&error.errno)
+        self.user.is_some() && !AWAY.contains(&error.errno)
     }
 
     /// Notes what became of it.
@@ -500,7 +505,8 @@ fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result
 
 /// What the store has made is known to be that, for who changes it there later.
 fn is_made(state: &mut State, ino: Option<Ino>, made: Option<Fingerprint>) {
-    let there = ino.filter(|ino| state.names.inode(*ino).is_some());
+    let is_file = |inode: &Inode| inode.kind == Kind::File;
+    let there = ino.filter(|ino| state.names.inode(*ino).is_some_and(|inode| !is_file(&inode)));
     if let (Some(ino), Some(fingerprint)) = (there, made) {
         state.record(Fact::Touched { ino, fingerprint });
     }

@@ -67,16 +67,20 @@ impl Names {
         match new.kind {
             Kind::File | Kind::Socket => {}
             Kind::Fifo => {
-                self.owe(NameOperation::MakeFifo { path: path.clone(), mode: new.mode });
+                self.owe_new(
+                    NameOperation::MakeFifo { path: path.clone(), mode: new.mode },
+                    new.ino,
+                );
                 self.owe_owner(path, new);
             }
             Kind::Directory => {
-                self.owe(NameOperation::MakeDirectory { path: path.clone(), mode: new.mode });
+                let made = NameOperation::MakeDirectory { path: path.clone(), mode: new.mode };
+                self.owe_new(made, new.ino);
                 self.owe_owner(path, new);
             }
             Kind::Symlink => {
                 let target = target.to_vec();
-                self.owe(NameOperation::MakeLink { path: path.clone(), target });
+                self.owe_new(NameOperation::MakeLink { path: path.clone(), target }, new.ino);
                 self.owe_owner(path, new);
             }
         }

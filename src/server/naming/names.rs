@@ -67,6 +67,8 @@ pub struct Names {
     pub(super) owed: VecDeque<(Lsn, NameOperation)>,
     /// Who wanted those of them that others than who has this server did.
     pub(super) owed_for: BTreeMap<Lsn, Arc<Person>>,
+    /// What those of them make that this process has begun to owe.
+    pub(super) owed_made: BTreeMap<Lsn, Ino>,
     pub(super) ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
     pub(super) exchanging: Option<(Lsn, Object)>,
@@ -103,6 +105,7 @@ impl Names {
             hidden: Hidden::default(),
             owed: VecDeque::new(),
             owed_for: BTreeMap::new(),
+            owed_made: BTreeMap::new(),
             ordinal: Lsn(0),
             exchanging: None,
             resting: BTreeMap::new(),
@@ -253,11 +256,6 @@ impl Names {
     /// members of a partition have above it may be unknown here.
     pub(super) fn path_there(&self, ino: Ino) -> Option<Vec<u8>> {
         if self.has_backing { self.path(ino) } else { Some(Vec::new()) }
-    }
-
-    /// What has this path, relative to the root, by the tables alone.
-    pub fn at_path(&self, path: &[u8]) -> Option<Ino> {
-        path.split(|byte| *byte == b'/').try_fold(ROOT, |at, name| self.child_here(at, name))
     }
 
     /// Where the names of the directories above `path` end in it, which these are, if they are

@@ -55,8 +55,20 @@ impl Names {
     /// These were wanted by somebody else.
     pub(super) fn owe_for(&mut self, (first, last): (Lsn, Lsn), person: &Person) {
         let person = Arc::new(person.clone());
-        let his = self.owed.iter().map(|(lsn, _)| *lsn).filter(|lsn| first <= *lsn && *lsn <= last);
+        let from = self.owed.partition_point(|(lsn, _)| *lsn < first);
+        let his = self.owed.range(from..).map(|(lsn, _)| *lsn).take_while(|lsn| *lsn <= last);
         self.owed_for.extend(his.map(|lsn| (lsn, person.clone())));
+    }
+
+    /// What an owed operation makes, as far as that is known.
+    pub fn owed_made(&self, lsn: Lsn) -> Option<Ino> {
+        self.owed_made.get(&lsn).copied()
+    }
+
+    /// The backing is owed something new. Only where it is root's it is of use to know it again.
+    pub(super) fn owe_new(&mut self, operation: NameOperation, ino: Ino) {
+        let owed = self.owe(operation).filter(|_| self.own.0 == 0);
+        self.owed_made.extend(owed.map(|lsn| (lsn, ino)));
     }
 
     /// What had the first name of this exchange before it was begun, if it was.
@@ -112,7 +124,9 @@ impl Names {
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }
-        self.owed_for.retain(|lsn, _| *lsn > ordinal);
+        let next = Lsn(ordinal.0 + 1);
+        self.owed_for = self.owed_for.split_off(&next);
+        self.owed_made = self.owed_made.split_off(&next);
         self.hidden.done(ordinal);
     }
 

@@ -112,7 +112,7 @@ impl Dir {
         self.found(what, path, &file)?;
         let may = certain(&self.root, path, file, is);
         may.map_err(|error| self.root.failed_io(what, path, &error))?.ok_or_else(|| {
-            let why = "others may rename there, and it may be another one; change it there";
+            let why = "others may rename there, and it is another one by now; change it there";
             let errno = Errno::PERM.raw_os_error();
             let context = format!("{what} {}: {why}", self.root.full(path));
             Error { errno, ..Error::new(ErrorKind::Denied, context) }
@@ -289,7 +289,7 @@ impl NameSink for Dir {
         // As far as the umask lets it, in one step: who is killed here leaves it as it shall be.
         let whole = Mode::from_raw_mode(mode & 0o1777);
         let mkdir = |at: &OwnedFd, name: &[u8]| rustix::fs::mkdirat(at, name, whole);
-        match make(&self.root, &place, Some(mode), &mkdir) {
+        match make(&place, Some(mode), mkdir) {
             Err(error) if exists(&error) && self.stat(path)?.attributes.kind == Kind::Directory => {
                 Ok(None)
             }
@@ -311,7 +311,7 @@ impl NameSink for Dir {
         }
         let symlink = |at: &OwnedFd, name: &[u8]| rustix::fs::symlinkat(target, at, name);
         let is_there = || links::read_link(&place).is_ok_and(|there| there == target);
-        match make(&self.root, &place, None, &symlink) {
+        match make(&place, None, symlink) {
             Err(error) if exists(&error) && is_there() => Ok(None),
             made => made.map_err(fail),
         }
@@ -323,7 +323,7 @@ impl NameSink for Dir {
         let whole = Mode::from_raw_mode(mode & 0o777);
         let mkfifo =
             |at: &OwnedFd, name: &[u8]| rustix::fs::mknodat(at, name, FileType::Fifo, whole, 0);
-        match make(&self.root, &place, Some(mode), &mkfifo) {
+        match make(&place, Some(mode), mkfifo) {
             Err(error) if exists(&error) && self.stat(path)?.attributes.kind == Kind::Fifo => {
                 Ok(None)
             }
@@ -355,14 +355,14 @@ impl NameSink for Dir {
         self.remove("remove", path, AtFlags::empty())
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Touched> {
+    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
         let (old, new) = (self.root.place("rename", from)?, self.root.place("rename", to)?);
         let fail = |error: Errno| self.root.failed("rename", from, error);
         let fail_io = |error: std::io::Error| self.root.failed_io("rename", from, &error);
         let there = old.look().map_err(fail)?.ok_or_else(|| fail(Errno::NOENT))?;
         let before = there.metadata().map_err(fail_io)?;
         if !may_be(&self.root, from, &before, is).map_err(fail_io)? {
-            return Err(fail(Errno::NOENT));
+            return Ok(None);
         }
         match rustix::fs::renameat(&old.directory, &*old.name, &new.directory, &*new.name) {
             Ok(()) => {}
@@ -373,11 +373,11 @@ impl NameSink for Dir {
                     self.root.full(to)
                 );
                 let error = Error::new(ErrorKind::CrossDevice, context);
-                return self.move_across(&old, &new, error);
+                return self.move_across(&old, &new, error).map(Some);
             }
             Err(error) => return Err(self.root.failed("rename to", to, error)),
         }
-        Ok(touched(&before, &there.metadata().map_err(fail_io)?))
+        Ok(Some(touched(&before, &there.metadata().map_err(fail_io)?)))
     }
 
     fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -252,7 +252,7 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.unlink(path)
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Touched> {
+    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
         self.faults.pass("injected: rename")?;
         self.inner.rename(from, to, is)
     }

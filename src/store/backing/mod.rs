@@ -55,7 +55,6 @@ pub mod conformance;
 mod tests;
 
 pub use name_sink::{NameSink, Touched};
-pub use sign::{stage_for, unstage_for};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
 pub use source::{Found, Listing, Source, Xattrs};
 

@@ -81,9 +81,10 @@ pub trait NameSink: Source {
     fn unlink(&self, path: &[u8]) -> Result<()>;
 
     /// Moves a name, over an existing one if there is one. A missing `from` is
-    /// `ErrorKind::NotFound`: after a restart that may mean that it was done before. So it is for a
-    /// process of root's if others may rename there and it is not the object that `is` says.
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Touched>;
+    /// `ErrorKind::NotFound`: after a restart that may mean that it was done before. Nothing is
+    /// moved, and `None` is the answer, for a process of root's if others may rename there and it
+    /// is not the object that `is` says.
+    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>>;
 
     /// Gives what has a name a further one beside it, `NAME.theirs-N`, unless it is one of these
     /// objects, a directory, missing, or has the bytes of the file at `alike`. Gives the path.
@@ -97,8 +98,8 @@ pub trait NameSink: Source {
     /// known. A symbolic link has owner and times of its own; its mode stays.
     ///
     /// # Errors
-    /// `ErrorKind::Denied` for a process of root's if others may rename there, and it is, or may
-    /// be, another object: they would choose what root changes.
+    /// `ErrorKind::Denied` for a process of root's if others may rename there, and it is another
+    /// object: they would choose what root changes.
     fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched>;
 
     /// Sets an extended attribute, or removes it; one that is missing is no error.

@@ -367,10 +367,13 @@ impl NameSink for Scripted {
         self.act(Call::new(Operation::Unlink, path), |store| store.remove(path, false))
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], _: Option<Object>) -> Result<Touched> {
+    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
         self.act(Call::new(Operation::Rename, from).with(to), |store| {
             let (from, to) = (store.place(from)?, store.place(to)?);
-            store.rename(&from, &to)
+            if store.at(&from).is_some_and(|inode| must_be(inode, is).is_err()) {
+                return Ok(None);
+            }
+            store.rename(&from, &to).map(Some)
         })
     }
 
@@ -388,8 +391,9 @@ impl NameSink for Scripted {
         })
     }
 
-    fn change(&self, path: &[u8], change: Change, _: Option<Object>) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched> {
         self.at(Operation::Change, path, |store, inode| {
+            must_be(inode, is)?;
             let now_ns = store.now_ns;
             store.touching(inode, |store| {
                 store.node_mut(inode).set(&change, now_ns);
@@ -402,11 +406,20 @@ impl NameSink for Scripted {
         &self,
         path: &[u8],
         (name, value): (&[u8], Option<&[u8]>),
-        _: Option<Object>,
+        is: Option<Object>,
     ) -> Result<Touched> {
         self.at(Operation::SetXattr, path, |store, inode| {
+            must_be(inode, is)?;
             let now_ns = store.now_ns;
             store.touching(inode, |store| store.node_mut(inode).set_xattr(name, value, now_ns))
         })
+    }
+}
+
+/// It is changed where anybody may rename, as by root: so it is to be what is known, if anything is.
+fn must_be(inode: u64, is: Option<Object>) -> rustix::io::Result<()> {
+    match is.is_some_and(|is| is != Object::NONE && is != Object::new(inode)) {
+        true => Err(Errno::PERM),
+        false => Ok(()),
     }
 }

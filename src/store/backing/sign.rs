@@ -1,8 +1,6 @@
 //! A sign in the staging directory, by which servers of several machines know that they see the
 //! same one.
 
-use std::path::Path;
-
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use terral_format::Result;
@@ -10,7 +8,7 @@ use terral_format::ids::{Ino, InstanceId};
 
 use super::STAGING;
 use super::beneath::{Root, look};
-use super::home::{find_staging, make_for, make_staging, remove_of};
+use super::home::{find_staging, make_staging};
 use super::staged::label;
 
 /// As what it lies there: the first file of an instance is a directory, and is not staged.
@@ -27,23 +25,6 @@ pub(super) fn leave_sign(root: &Root, number: u128) -> Result<()> {
     let made = made.map_err(fail)?;
     // Others look for it through a server of files, perhaps.
     rustix::fs::fsync(&made).map_err(fail)
-}
-
-/// The staging directory of a user who may not make one in the directory at this path himself, with
-/// a sign in it. For root only. `fresh`: random bits, of each call others.
-///
-/// # Errors
-/// [`Denied`](terral_format::ErrorKind::Denied) if somebody else has put something there.
-pub fn stage_for(path: &Path, user: (u32, u32), number: u128, fresh: u64) -> Result<()> {
-    make_for(&Root::new(path)?, user, &name(number), fresh)
-}
-
-/// It is needed no more: it goes, if nothing else is in it.
-///
-/// # Errors
-/// If the directory at this path is away.
-pub fn unstage_for(path: &Path, user: u32, number: u128) -> Result<()> {
-    remove_of(&Root::new(path)?, user, &name(number))
 }
 
 /// See [`super::Sink::has_sign`].

@@ -18,6 +18,7 @@ pub(super) fn names_can_be_repeated(backing: &dyn Backing) {
     assert_eq!(kind(backing.stat(b"a/b/file/x")), Some(ErrorKind::NotDirectory));
     let was = backing.stat(b"a/b/file").expect("stat").fingerprint;
     let touched = backing.rename(b"a/b/file", b"a/moved", None).expect("rename");
+    let touched = touched.expect("moved");
     let now = backing.stat(b"a/moved").expect("stat").fingerprint;
     assert_eq!((touched.before, touched.after), (was, now));
     assert_eq!(kind(backing.rename(b"a/b/file", b"a/moved", None)), Some(ErrorKind::NotFound));

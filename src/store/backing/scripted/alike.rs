@@ -223,7 +223,9 @@ fn ask(backing: &dyn Backing, ask: &Ask) -> Result<String> {
         Ask::Unlink(path) => backing.unlink(path.as_bytes()).map(|()| done),
         Ask::Rename(from, to) => {
             let (from, to) = (from.as_bytes(), to.as_bytes());
-            told(backing, (from, to), || backing.rename(from, to, None))
+            told(backing, (from, to), || {
+                backing.rename(from, to, None).map(|touched| touched.expect("moved"))
+            })
         }
         Ask::KeepTheirs { path, ours, alike } => {
             let ours = expected(backing, path, *ours).unwrap_or_default().object();
