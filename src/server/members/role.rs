@@ -32,6 +32,7 @@ mod deciding;
 mod departing;
 mod here;
 mod inviting;
+mod keeping;
 mod knowing;
 mod loads;
 mod losses;
@@ -46,6 +47,7 @@ use counting::Counting;
 use departing::Departing;
 use here::Here;
 use inviting::Inviting;
+use keeping::Keeping;
 pub use loads::Load;
 use loads::Loads;
 use losses::Losses;
@@ -216,6 +218,7 @@ pub struct Members {
     losses: Losses,
     departing: Departing,
     inviting: Inviting,
+    keeping: Option<Keeping>,
     /// How others are, as they say.
     loads: Loads,
     transactions: Transactions,
@@ -267,6 +270,7 @@ impl Members {
             losses: Losses::default(),
             departing: Departing::default(),
             inviting: Inviting::default(),
+            keeping: None,
             loads: Loads::default(),
             transactions: Transactions::default(),
         }
