@@ -292,6 +292,7 @@ impl Entrance {
             } else if begin.elapsed() > POOL_TERM + SLACK && self.may_claim()? {
                 bail!(self.are_there(&alive));
             }
+            std::thread::sleep(POLL * 4);
             let Some((now, _)) = self.generation()? else { continue };
             let (pool, host) = (&self.name, &now.by.host);
             if begin.elapsed() > PATIENCE {
@@ -304,7 +305,6 @@ impl Entrance {
             if !std::mem::replace(&mut told, true) {
                 note(format_args!("waiting for the control of the pool {pool}, on {host}"));
             }
-            std::thread::sleep(POLL * 4);
         }
     }
 
