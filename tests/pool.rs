@@ -44,6 +44,23 @@ fn servers_find_each_other_by_the_pool_and_show_one_tree() {
 }
 
 #[test]
+fn of_servers_that_start_at_once_one_begins_the_pool() {
+    let Some(mut pool) = Pool::new(3) else { return };
+    (0..3).for_each(|at| pool.begin(at, &[]));
+    (0..3).for_each(|at| pool.is_in(at));
+    (0..3).for_each(|at| drop(pool.shows(at, &format!("seq 10 > /terral/of{at}"))));
+    let mut numbers = Vec::new();
+    for at in 0..3 {
+        assert_eq!(pool.shows(at, "cat /terral/of* | wc -l"), "30\n");
+        let status = pool.status(at);
+        assert!(status.contains("p, generation 1,"), "{status}");
+        numbers.extend((0..3).filter(|number| status.contains(&format!("member {number} of 3"))));
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2]);
+}
+
+#[test]
 fn servers_that_were_killed_go_on_as_the_members_that_they_were() {
     let Some(mut pool) = Pool::all(2) else { return };
     pool.shows(0, "seq 100 > /terral/a");
