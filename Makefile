@@ -120,7 +120,8 @@ NEEDED = $(NEEDED_DEMO) ip:iproute2 unshare:util-linux nsenter:util-linux strace
 	valgrind:valgrind bindfs:bindfs mpiexec.openmpi:openmpi-bin setpriv:util-linux node:nodejs npm:npm \
 	java:default-jre-headless javac:default-jdk-headless Rscript:r-base-core \
 	slurmctld:slurmctld slurmd:slurmd srun:slurm-client \
-	krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user
+	krb5kdc:krb5-kdc kadmin.local:krb5-admin-server kinit:krb5-user \
+	etcd:etcd-server curl:curl openssl:openssl
 NEEDED_FILES = /usr/include/x86_64-linux-gnu/mpich/mpi.h:libmpich-dev \
 	/usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h:libopenmpi-dev \
 	/usr/lib/python3/dist-packages/numpy:python3-numpy \

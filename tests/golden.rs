@@ -12,6 +12,7 @@ mod golden_identity;
 mod golden_layout;
 mod golden_partition;
 mod golden_peers;
+mod golden_pool;
 mod golden_records;
 mod golden_things;
 mod golden_values;
@@ -131,6 +132,11 @@ fn what_servers_say_to_each_other() {
     }
     assert_eq!(read, golden_peers::frames());
     hold("peers-8.bin", &all);
+}
+
+#[test]
+fn what_servers_of_a_pool_leave_for_each_other() {
+    hold("pool-1.bin", &golden_pool::records().expect("encodes"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::wire::updates::{Attempt, Slot, Update};
 use terral_format::{Error, ErrorKind};
 
-use crate::golden_identity;
+use crate::{golden_identity, golden_pool};
 
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
@@ -503,6 +503,7 @@ pub fn replies() -> Vec<Reply> {
             losses: losses(),
             policies: vec![policy()],
             placement: placement(),
+            pool: Some(golden_pool::status()),
         }),
     };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };

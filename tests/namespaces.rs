@@ -150,6 +150,16 @@ impl Machines {
         command
     }
 
+    /// How a program is started on a machine, again and again.
+    pub fn entering(&self, at: usize, program: &'static str) -> Box<dyn Fn() -> Command> {
+        let holder = self.hosts[at].id().to_string();
+        Box::new(move || {
+            let mut command = Command::new("nsenter");
+            command.args(["-t", &holder, "-n", "-m", "-u", "--", program]);
+            command
+        })
+    }
+
     /// `terral` on a machine, whose output is read.
     pub fn terral(&self, at: usize) -> Command {
         let mut command = within(&self.hosts[at], true);

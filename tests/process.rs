@@ -175,6 +175,7 @@ fn serve(instance: &Path, memory_mib: u64) {
         partition: None,
         listen: terral_server::EVERYWHERE,
         principals: listing(),
+        pool: None,
         launcher: None,
     };
     terral_server::serve(&options).expect("serves");

@@ -34,14 +34,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("store", &["format"]),
     ("partition", &["format"]),
     ("network", &["format"]),
-    ("server", &["transport", "store", "partition", "network", "format"]),
+    ("registry", &["format"]),
+    ("server", &["transport", "store", "partition", "network", "registry", "format"]),
     ("client", &["transport", "format"]),
     ("relay", &["client", "server", "format"]),
     ("c", &["client"]),
     ("preload", &["client"]),
     ("fuse", &["client"]),
     ("python", &["client"]),
-    ("cli", &["client", "network", "relay", "server", "fuse"]),
+    ("cli", &["client", "network", "registry", "relay", "server", "fuse"]),
 ];
 
 /// The rooms whose work cannot be done without `unsafe`.

@@ -29,6 +29,7 @@ impl Server {
             partition: None,
             listen: terral_server::EVERYWHERE,
             principals: None,
+            pool: None,
             launcher: None,
         };
         let thread = std::thread::spawn(move || serve(&options).expect("serves"));

@@ -158,6 +158,7 @@ fn place(arguments: &Arguments, signals: &Signals) -> Result<(Place, Option<Path
         beside: arguments.beside,
         purpose: Purpose::Run,
         several: true,
+        stale: false,
         fresh: false,
         limit: None,
     };

@@ -199,6 +199,7 @@ fn place(wanted: &Wanted<'_>, signals: &Signals) -> Result<(Place, Vec<Earlier>)
         instance,
         purpose: Purpose::Run,
         several: true,
+        stale: false,
         fresh: false,
         limit: wanted.limit,
     };

@@ -56,6 +56,8 @@ mod partition;
 
 mod listing;
 
+mod pool;
+
 mod serve;
 mod status;
 

@@ -62,7 +62,9 @@ impl Partition {
         if let Some(file) = &self.join {
             return Ok(Some(Part::Invited(Box::new(read(file)?))));
         }
-        Ok(self.listen.map(|_| Part::Control { encrypted: !self.no_encryption }))
+        Ok(self
+            .listen
+            .map(|_| Part::Control { encrypted: !self.no_encryption, inherited: Box::default() }))
     }
 
     /// Where it listens.

@@ -321,6 +321,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
             beside: named.is_some(),
             purpose,
             several: false,
+            stale: false,
             fresh: arguments.fresh,
             limit: arguments.wait_timeout,
         },

@@ -35,6 +35,8 @@ pub struct Wanted<'a> {
     pub purpose: Purpose,
     /// It is to be one of the servers of several machines, which begin with nothing.
     pub several: bool,
+    /// What the wanted instance has left is of a partition that is over, if there is something.
+    pub stale: bool,
     /// Nothing of an earlier run is to be used.
     pub fresh: bool,
     /// Others are waited for so long at most.

@@ -23,6 +23,7 @@ use crate::instances::{self, PREFIX};
 use crate::listing::Kerberos;
 use crate::machine;
 use crate::partition::{self, Partition};
+use crate::pool;
 use crate::report::{code, failure, note, say};
 use crate::search::{Place, Wanted};
 use crate::signals::Signals;
@@ -44,6 +45,9 @@ Example:
 
 Others than you, who have tickets of Kerberos:
   terral serve --to /data/results --principals who.txt --keytab terral.keytab
+
+A pool that stays: the same on each of its machines
+  terral serve --to /data/results --control etcd://db1:2379 --pool cfd
 
 Several machines, by hand (`terral run --hosts` does it for a run):
   terral serve --to /data/results --listen &
@@ -81,6 +85,8 @@ pub struct Arguments {
     kerberos: Kerberos,
     #[command(flatten)]
     partition: Partition,
+    #[command(flatten)]
+    pool: pool::Arguments,
     #[arg(long, hide = true, conflicts_with = "name")]
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -147,6 +153,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 spill: arguments.spill,
                 ready_bytes: arguments.ready,
                 partition: arguments.partition.part().map_err(not_started)?,
+                pool: None,
                 listen: arguments.partition.address().map_err(not_started)?,
                 principals: arguments.kerberos.listing(arguments.principals),
                 launcher: arguments.launcher,
@@ -179,7 +186,9 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let principals = arguments.kerberos.checked(arguments.principals.as_deref())?;
-    let part = arguments.partition.part()?;
+    let entrance = arguments.pool.entrance(&wanted)?;
+    let stale = pool::is_stale(entrance.as_ref(), &wanted)?;
+    let part = entrance.is_none().then(|| arguments.partition.part()).transpose()?.flatten();
     let listen = arguments.partition.address()?;
     if let Some(Part::Invited(invitation)) = &part {
         let knows = arguments.to.is_some() || instances::target(&wanted).is_some();
@@ -201,7 +210,7 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     };
     let spill = spill_directory(arguments.spill.as_deref(), &target)?;
     let prefix = Path::new(PREFIX);
-    let (place, _) = takeover::find(
+    let (place, earlier) = takeover::find(
         &Wanted {
             target: &target,
             prefix,
@@ -209,7 +218,8 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
             instance: Some(wanted),
             beside: arguments.name.is_some(),
             purpose: Purpose::Stay,
-            several: part.is_some(),
+            several: part.is_some() || entrance.is_some(),
+            stale,
             fresh: arguments.fresh,
             limit: arguments.wait_timeout,
         },
@@ -221,8 +231,16 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     } else {
         note(format_args!("{name}: serving {shown}"));
     }
-    say_part(&name, part.as_ref());
-    Ok(options(arguments, place, (part, listen), (Some(target), spill), principals))
+    let Some(entrance) = entrance else {
+        say_part(&name, part.as_ref());
+        return Ok(options(arguments, place, (part, listen), (Some(target), spill), principals));
+    };
+    let taken = earlier.iter().any(|one| one.taken_over);
+    let (part, pool, principals) = entrance.through(taken, principals)?;
+    say_part(&name, part.as_ref().filter(|part| matches!(part, Part::Invited(_))));
+    let (options, claim) =
+        options(arguments, place, (part, listen), (Some(target), spill), principals);
+    Ok((Options { pool: Some(pool), ..options }, claim))
 }
 
 /// What the server is to be of several machines, and how it is used.
@@ -255,6 +273,7 @@ fn options(
         spill,
         ready_bytes: arguments.ready,
         partition,
+        pool: None,
         listen,
         principals,
         launcher: None,

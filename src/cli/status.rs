@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
-use terral_client::{Client, Member, MemberAnswer, Membership, Other, Status};
+use terral_client::{Client, Member, MemberAnswer, Membership, Other, PoolStatus, Status};
 use terral_server::{Standing, Verdict};
 
 use crate::debt::{causes, owed};
@@ -196,6 +196,23 @@ fn machines(partition: &Membership, hosts: &Hosts) -> String {
     text
 }
 
+/// Which pool it is, and how its registry is.
+fn of_pool(pool: &PoolStatus) -> String {
+    let PoolStatus { name, registry, generation, .. } = pool;
+    let mut text = format!("{name}, generation {generation}, ");
+    let _ = match pool.away_ms {
+        None => write!(text, "kept in {registry}"),
+        Some(ms) => {
+            let (since, why) = (duration(Duration::from_millis(ms)), pool.why.as_deref());
+            write!(text, "{registry} away for {since} ({})", why.unwrap_or("no answer"))
+        }
+    };
+    if pool.unkept {
+        text.push_str("; not all that was decided is there yet");
+    }
+    text
+}
+
 /// Which machines keep bytes of new files, if not all do.
 fn storage(partition: &Membership, hosts: &Hosts) -> Option<String> {
     let known = partition.placement.storage.as_ref()?;
@@ -230,6 +247,7 @@ fn rows(status: &Status, hosts: &Hosts) -> Vec<(&'static str, String)> {
     }
     if let Some(partition) = &status.partition {
         rows.push(("machines", machines(partition, hosts)));
+        rows.extend(partition.pool.as_ref().map(|pool| ("pool", of_pool(pool))));
         rows.extend(storage(partition, hosts).map(|row| ("storage", row)));
         rows.extend(lost::rows(&partition.losses));
     }

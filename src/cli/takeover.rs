@@ -162,6 +162,7 @@ impl Search<'_> {
             spill: None,
             ready_bytes: Some(0),
             partition: None,
+            pool: None,
             listen: EVERYWHERE,
             principals: None,
             launcher: None,
@@ -225,6 +226,9 @@ impl Search<'_> {
 
     /// Why an instance cannot be used as it stands.
     fn hindrance(&self, candidate: &Candidate, found: &Left) -> Option<String> {
+        if self.wanted.stale && self.is_wanted(&candidate.path) {
+            return Some("its pool has begun anew".into());
+        }
         if found.is_member
             && self.is_wanted(&candidate.path)
             && self.wanted.purpose == Purpose::Stay

@@ -105,7 +105,7 @@ pub use terral_format::wire::person::Person;
 pub use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
 pub use terral_format::wire::roster::{Consistency, Policy};
 pub use terral_format::wire::status::{
-    Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other,
+    Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other, PoolStatus,
 };
 pub use terral_format::wire::transactions::{InDoubt, MemberDoubts, TransactionId, Trouble};
 pub use terral_format::{Error, ErrorKind, Result};

@@ -54,11 +54,13 @@ pub use far::desk::Relay;
 pub use shell::addresses::{of_interface, reachable};
 pub use shell::available;
 pub use shell::instance::{is_dying, is_served, server_pid};
+pub use shell::keeping::TERM as POOL_TERM;
 pub use shell::leftover::{
     FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
 };
 pub use shell::listed::check as check_principals;
-pub use shell::options::{EVERYWHERE, Keytab, Listing, Options, Part};
+pub use shell::options::{EVERYWHERE, Keytab, Listing, Options, Part, Pool};
+pub use shell::records;
 pub use shell::removal::{end, is_rubbish, remains, remove, tidy};
 pub use shell::serve::{Outcome, serve, serve_with};
 pub use shell::tickets::check as check_keytab;

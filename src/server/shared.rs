@@ -158,7 +158,11 @@ impl Shared {
         let lost = requests::seems_awake(self.bell());
         let requests = state.finishing || state.leaving || state.debts.is_pressed() || lost;
         let links = state.members.is_some();
+        let keeps = state.members.as_ref().is_some_and(|members| members.needs_keeper());
         drop(state);
+        if keeps {
+            self.rouse(Trade::Keeping);
+        }
         if links {
             self.wake_links();
         }

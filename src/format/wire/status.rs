@@ -178,6 +178,23 @@ pub struct Losses {
     pub restored: Vec<(String, Member)>,
 }
 
+/// The pool of whose partition a server is a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolStatus {
+    /// Its name.
+    pub name: String,
+    /// Where what its control decides is kept.
+    pub registry: String,
+    /// Which partition of the pool this is, counted from 1.
+    pub generation: u64,
+    /// For how long the registry has not answered this server, milliseconds, if it does not.
+    pub away_ms: Option<u64>,
+    /// Why, if so.
+    pub why: Option<String>,
+    /// Of the control: something that it has decided is not there yet.
+    pub unkept: bool,
+}
+
 /// The partition that a server is a member of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
@@ -199,6 +216,8 @@ pub struct Membership {
     pub policies: Vec<Policy>,
     /// Who keeps bytes of new files, and where those of some paths are created.
     pub placement: Placement,
+    /// Of a pool: which.
+    pub pool: Option<PoolStatus>,
 }
 
 /// How a server is.

@@ -37,12 +37,24 @@ impl Begun {
 #[derive(Debug, Default)]
 pub struct Hearing {
     begun: BTreeMap<Asker, Begun>,
+    /// Who waits to begin, and since when.
+    waits: BTreeMap<Asker, Tick>,
 }
 
 impl Hearing {
     /// What this one has revoked.
     pub fn of(&self, asker: Asker) -> Option<Begun> {
         self.begun.get(&asker).copied()
+    }
+
+    /// He waits to begin. Since when he does.
+    pub fn waits(&mut self, asker: Asker, now: Tick) -> Tick {
+        *self.waits.entry(asker).or_insert(now)
+    }
+
+    /// He does not any more.
+    pub fn waits_no_more(&mut self, asker: Asker) {
+        self.waits.remove(&asker);
     }
 
     /// He begins to wait.
@@ -58,6 +70,7 @@ impl Hearing {
     /// Whether somebody waits. Time has passed: who is gone does not.
     pub fn tick(&mut self, now: Tick) -> bool {
         self.begun.retain(|_, begun| now.since(begun.since) < GONE);
-        !self.begun.is_empty()
+        self.waits.retain(|_, since| now.since(*since) < GONE);
+        !self.begun.is_empty() || !self.waits.is_empty()
     }
 }

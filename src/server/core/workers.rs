@@ -12,11 +12,14 @@ pub enum Trade {
     Preparing,
     /// Copies chunks from a full memory to the spill.
     Spilling,
+    /// Writes down in a pool's registry what was decided.
+    Keeping,
 }
 
 impl Trade {
     /// All of them, each at its own index.
-    pub const ALL: [Trade; 3] = [Trade::Draining, Trade::Preparing, Trade::Spilling];
+    pub const ALL: [Trade; 4] =
+        [Trade::Draining, Trade::Preparing, Trade::Spilling, Trade::Keeping];
 }
 
 /// What a worker does after a turn.

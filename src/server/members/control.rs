@@ -12,7 +12,7 @@ use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{
-    ADDRESSES_MAX, Certificate, Invitation, Partition, Roster, Seat, Secret,
+    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, Roster, Seat, Secret,
 };
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_network::tcp::public_half;
@@ -44,6 +44,13 @@ pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
     let placement = Placement::default();
     seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies, certificates, placement });
     Ok(())
+}
+
+/// The control goes by what was said of paths before its partition began.
+pub fn inherits(state: &mut State, policies: Vec<Policy>, placement: Placement) {
+    let Ok(roster) = own_roster(state) else { return };
+    let version = roster.version + 1;
+    seat(state, Roster { version, policies, placement, ..roster });
 }
 
 /// This server, which has nothing yet, becomes the member that it was invited to be.
@@ -246,6 +253,17 @@ pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
 /// [`ErrorKind::Invalid`] if this is not the control, [`ErrorKind::TooMany`] if there is no place,
 /// [`ErrorKind::Busy`] if it is not reachable yet.
 pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
+    let secret = Secret(state.world.secret()?);
+    let invitation = let_in(state, public_half(&secret), user)?;
+    Ok(Invitation { partition: Partition { secret, ..invitation.partition }, ..invitation })
+}
+
+/// The same for who has made a key himself, and gives the public half of it. The invitation has no
+/// secret.
+///
+/// # Errors
+/// As those of [`invite`].
+pub fn let_in(state: &mut State, key: Key, user: Option<Person>) -> Result<Invitation> {
     let mut roster = own_roster(state)?;
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
@@ -253,17 +271,16 @@ pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
     let Some(members) = &state.members else { return Err(full()) };
-    let secret = Secret(state.world.secret()?);
-    let (partition, key) = (*members.partition(), public_half(&members.partition().secret));
+    let (partition, own) = (*members.partition(), public_half(&members.partition().secret));
     let (partition, control) =
-        (Partition { secret, ..partition }, roster.seat(members.me()).cloned());
+        (Partition { secret: Secret([0; 32]), ..partition }, roster.seat(members.me()).cloned());
     let control = control.filter(|control| !control.addresses.is_empty());
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let control = control.ok_or_else(late)?;
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
-    roster.certificates.push(Certificate { member: me, key: public_half(&secret), user });
+    roster.certificates.push(Certificate { member: me, key, user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
     let permanent = state.backing.is_some();
-    Ok(Invitation { partition, me, server, control, key, permanent })
+    Ok(Invitation { partition, me, server, control, key: own, permanent })
 }

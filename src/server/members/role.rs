@@ -33,6 +33,7 @@ mod deciding;
 mod departing;
 mod here;
 mod inviting;
+mod keeping;
 mod knowing;
 mod loads;
 mod losses;
@@ -48,6 +49,7 @@ use counting::Counting;
 use departing::Departing;
 use here::Here;
 use inviting::Inviting;
+use keeping::Keeping;
 pub use loads::Load;
 use loads::Loads;
 use losses::Losses;
@@ -223,6 +225,7 @@ pub struct Members {
     losses: Losses,
     departing: Departing,
     inviting: Inviting,
+    keeping: Option<Keeping>,
     /// How others are, as they say.
     loads: Loads,
     transactions: Transactions,
@@ -275,6 +278,7 @@ impl Members {
             losses: Losses::default(),
             departing: Departing::default(),
             inviting: Inviting::default(),
+            keeping: None,
             loads: Loads::default(),
             transactions: Transactions::default(),
         }

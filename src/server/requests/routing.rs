@@ -19,7 +19,9 @@ use crate::naming::xattr_requests;
 use crate::naming::{attributes, elsewhere, further, homes, links, listing, lookup};
 use crate::naming::{making, nodes, orphans, placement, transactions};
 use crate::requests::{executing, far_locks, fencing, late, locking, presenting, status, updating};
-use crate::sharing::{arriving, batching, borrowing, containers, departing, everywhere, leaving};
+use crate::sharing::{
+    arriving, batching, borrowing, containers, departing, everywhere, keeping, leaving,
+};
 use crate::sharing::{revoking, safety, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
@@ -64,7 +66,10 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         }
         Request::List { path, after } => listing::list(state, who, path, after),
         Request::Space => Ok(Reply::Space(status::space(state))),
-        Request::Invite(user) => control::invite_whom(state, user)?.text().map(Reply::Invitation),
+        Request::Invite(user) => {
+            keeping::admits(state, user)?;
+            control::invite_whom(state, user)?.text().map(Reply::Invitation)
+        }
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
             safety::at(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))
@@ -265,17 +270,17 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
         Request::Leave => state.leaving = true,
         Request::Fence { member, dead } => {
             let verdict = if dead { Verdict::Dead } else { Verdict::Fenced };
-            control::remove(state, member, verdict)?;
+            keeping::once_kept(state, |state| control::remove(state, member, verdict))?;
         }
         Request::Policy(pattern, consistency) => {
-            policies::set(state, pattern, consistency)?;
+            keeping::decide(state, |state| policies::set(state, pattern, consistency))?;
         }
         Request::Layout(pattern, layout) => {
-            roles::set_layout(state, pattern, layout)?;
+            keeping::decide(state, |state| roles::set_layout(state, pattern, layout))?;
             containers::publish_if_asked(state);
         }
         Request::Role { member, stores } => {
-            roles::set_role(state, member, stores)?;
+            keeping::decide(state, |state| roles::set_role(state, member, stores))?;
             containers::publish_if_asked(state);
         }
         _ => return Err(Error::new(ErrorKind::Malformed, "not asked in this way")),

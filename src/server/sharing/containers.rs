@@ -20,7 +20,7 @@ use crate::authority::audit::{self, Who};
 use crate::authority::containers::Changes;
 use crate::core::state::State;
 use crate::members::control;
-use crate::sharing::{leasing, revoking};
+use crate::sharing::{keeping, leasing, revoking};
 
 /// Those of containers.
 pub type Quotas = Vec<(ContainerName, Quota)>;
@@ -45,7 +45,12 @@ pub fn change(
         Some(control) => {
             revoking::at_the_control(state, control, who.user, Change::Container(by, setting))
         }
-        None => revoking::for_all(state, |state| here(state, who, by, &setting)),
+        None => {
+            if !revoking::is_begun(state) {
+                keeping::may_begin(state)?;
+            }
+            revoking::for_all(state, |state| here(state, who, by, &setting))
+        }
     }
 }
 

@@ -14,6 +14,7 @@ pub mod containers;
 pub mod credentials;
 pub mod departing;
 pub mod everywhere;
+pub mod keeping;
 pub mod large;
 pub mod leasing;
 pub mod leaving;

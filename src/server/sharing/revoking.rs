@@ -21,7 +21,7 @@ use crate::core::state::State;
 use crate::deferred::applying;
 use crate::members::control;
 use crate::naming::elsewhere;
-use crate::sharing::leasing;
+use crate::sharing::{keeping, leasing};
 
 /// Revokes something, everywhere. Gives how many sessions where that is done may do less now, and
 /// who has not heard of it.
@@ -63,6 +63,13 @@ pub fn for_all(
             begun
         }
     };
+    match keeping::is_kept(state, &begun) {
+        Err(error) if error.kind == ErrorKind::Unanswered => {
+            state.authz.hearing.ends(asker);
+            return Err(error);
+        }
+        kept => kept?,
+    }
     let deaf = deaf(state, begun.version);
     if !deaf.is_empty() && !begun.is_over(state.world.now()) {
         return Err(state.fetches.wait());

@@ -4,6 +4,9 @@
 //! Not here: when it is said, and to whom (`shell/links`).
 
 use terral_format::Result;
+use terral_format::disk::local::Local;
+use terral_format::wire::capability::{Operations, Revocation};
+use terral_format::wire::pool::Inherited;
 use terral_format::wire::roster::{Roster, Rule};
 
 use crate::core::state::State;
@@ -24,6 +27,23 @@ pub fn said(state: &State) -> Option<Rule> {
         quotas,
         groups,
     })
+}
+
+/// The control of a pool begins with what an earlier one has left.
+///
+/// # Errors
+/// Those of the log.
+pub fn inherit(state: &mut State, left: &Inherited) -> Result<()> {
+    let Inherited { containers, quotas, groups, rule, epoch } = left.clone();
+    containers::heard(state, containers, quotas, groups)?;
+    if state.authz.epoch() < epoch {
+        // So that no epoch is counted twice.
+        let nothing = Revocation::Operations(Operations(0));
+        state.log.reserve()?;
+        state.record(Local::Revoked { what: nothing, epoch });
+    }
+    control::inherits(state, rule.policies, rule.placement);
+    Ok(())
 }
 
 /// The control says so.

@@ -57,14 +57,21 @@ fn key_files(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// What the file says, as it is.
+///
+/// # Errors
+/// If it cannot be read, or can be written by others.
+pub fn text(path: &Path) -> Result<String> {
+    String::from_utf8(read_file(path)?).map_err(|_| invalid(path, "no text"))
+}
+
 /// Who is who, as a file says it.
 ///
 /// # Errors
 /// If it, or keys that it names, cannot be read, can be written by others, or say what makes no
 /// sense; with the file and the line.
 pub fn read(path: &Path) -> Result<Principals> {
-    let text = String::from_utf8(read_file(path)?).map_err(|_| invalid(path, "no text"))?;
-    let mut all = Principals::read(&text).map_err(|error| invalid(path, error.context))?;
+    let mut all = Principals::read(&text(path)?).map_err(|error| invalid(path, error.context))?;
     let mut places = all.key_places();
     places.sort();
     places.dedup();

@@ -1,9 +1,13 @@
 //! How to serve.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use terral_format::wire::pool::{Generation, Inherited, Keys, Machine};
 use terral_format::wire::roster::Invitation;
+use terral_registry::registry::{Registry, Revision};
 
 /// Where others reach a server, unless something else is said: at all addresses.
 pub const EVERYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -15,6 +19,8 @@ pub enum Part {
     Control {
         /// Whether they encrypt what they say to each other.
         encrypted: bool,
+        /// What an earlier partition of its pool has left.
+        inherited: Box<Inherited>,
     },
     /// It was invited.
     Invited(Box<Invitation>),
@@ -38,6 +44,33 @@ pub struct Keytab {
     pub service: String,
 }
 
+/// The pool that a server is of, and its way to the pool's registry.
+#[derive(Clone)]
+pub struct Pool {
+    /// Its name.
+    pub name: String,
+    /// Names of its keys.
+    pub keys: Keys,
+    /// Where they are.
+    pub registry: Arc<dyn Registry>,
+    /// Which partition of it this server is of, and when that was written there.
+    pub generation: Generation,
+    /// See there.
+    pub revision: Revision,
+    /// This machine.
+    pub machine: Machine,
+    /// The name of this server's instance.
+    pub instance: String,
+    /// Its list of principals, which lasts as long as the pool.
+    pub principals: Option<PathBuf>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool {}", self.name)
+    }
+}
+
 /// How to serve.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -54,6 +87,8 @@ pub struct Options {
     pub ready_bytes: Option<u64>,
     /// As part of which partition, if it is not to be alone; used at the first start only.
     pub partition: Option<Part>,
+    /// Of which pool, if of one.
+    pub pool: Option<Pool>,
     /// Where other servers of the partition reach this one; port 0 is any that is free.
     pub listen: SocketAddr,
     /// Who others than its user may be, if any.

@@ -157,6 +157,9 @@ impl<'r> Parking<'r> {
                         state.sleepers.oversleeps(trade, now()) && self.ready.is_due(state)
                     }
                     Trade::Spilling => jobs::must_wake_spillers(state),
+                    Trade::Keeping => {
+                        state.members.as_ref().is_some_and(|members| members.needs_keeper())
+                    }
                 }
         })
     }

@@ -14,7 +14,7 @@ use terral_store::backing::{Backing, Sink};
 use crate::core::state::State;
 use crate::members::control;
 use crate::members::role::Members;
-use crate::sharing::carrying;
+use crate::sharing::{carrying, ruling};
 use crate::shell::options::{Options, Part};
 
 /// A server of files may say so long that what another machine has made there is not there.
@@ -27,13 +27,23 @@ const POLL: Duration = Duration::from_millis(50);
 /// [`ErrorKind::Invalid`] if it is something else, or does not see the permanent directory that the
 /// others see; what that fails with.
 pub fn take(state: &mut State, options: &Options) -> Result<()> {
+    become_it(state, options)?;
+    let Some(pool) = &options.pool else { return Ok(()) };
+    let alone = || Error::new(ErrorKind::Invalid, "a server of a pool that is no member");
+    let members = state.members.as_mut().ok_or_else(alone)?;
+    members.is_of_pool((pool.name.clone(), pool.registry.describe()), pool.generation.number);
+    Ok(())
+}
+
+fn become_it(state: &mut State, options: &Options) -> Result<()> {
     let Some(part) = &options.partition else { return Ok(()) };
     if let Some(members) = &state.members {
         return is_the_same(members, part);
     }
     match part {
-        Part::Control { encrypted } => {
+        Part::Control { encrypted, inherited } => {
             control::begin(state, *encrypted)?;
+            ruling::inherit(state, inherited)?;
             leave_sign(state)?;
         }
         Part::Invited(invitation) => {

@@ -27,13 +27,15 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 12] = [
+const OTHERS: [&[u8]; 14] = [
     b"audit",
     b"headers",
     b"instructions",
     b"invitation",
     b"machines",
     b"pages",
+    b"pool",
+    b"principals",
     b"server-says",
     b"small",
     b"spill",

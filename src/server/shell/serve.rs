@@ -16,6 +16,7 @@ use terral_transport::requests::{self, Taken};
 use terral_transport::socket::Listener;
 
 use crate::core::state::State;
+use crate::core::workers::Trade;
 use crate::debts::owing;
 use crate::deferred::applying;
 use crate::far::desk::Relay;
@@ -25,6 +26,7 @@ use crate::sharing::{containers, departing, everywhere};
 use crate::shell::door::Door;
 use crate::shell::fetchers::Fetchers;
 use crate::shell::instance::{self, Instance};
+use crate::shell::keeping::Keeper;
 use crate::shell::options::Options;
 use crate::shell::parking::{self, Parked, Parking, Why};
 use crate::shell::ready::{self, Ready};
@@ -85,15 +87,13 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     if let Some(launcher) = &launcher {
         watch.add(launcher.as_fd(), LAUNCHER)?;
     }
-    for (session, client) in shared.lock().sessions.clients() {
-        if let Some(process) = client.process.descriptor() {
-            watch.add(process, session.0.into())?;
-        }
-    }
-    std::thread::scope(|threads| {
+    watch_clients(&shared, &watch)?;
+    let keeper = options.pool.clone().map(Keeper::new);
+    let keeper = std::thread::scope(|threads| {
+        let by = &shared;
+        let keeper = keeper.map(|keeper| threads.spawn(move || keeper.run(by)));
         if let Some(backing) = &backing {
-            let shared = &shared;
-            threads.spawn(move || draining::drain(shared, backing.as_ref()));
+            threads.spawn(move || draining::drain(by, backing.as_ref()));
         }
         if let Some(way) = &way {
             threads.spawn(move || way.run());
@@ -121,10 +121,22 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
         }
         workers::wake_all(shared);
         shared.wake_links();
+        shared.rouse(Trade::Keeping);
         drop(stop);
+        keeper.and_then(|keeper| keeper.join().ok())
     });
     superblock.server_pid.store(0, Ordering::SeqCst);
-    leave(&shared, options)
+    leave(&shared, options, keeper)
+}
+
+/// Clients that were there before: their ends are noticed.
+fn watch_clients(shared: &Shared, watch: &WaitSet) -> Result<()> {
+    for (session, client) in shared.lock().sessions.clients() {
+        if let Some(process) = client.process.descriptor() {
+            watch.add(process, session.0.into())?;
+        }
+    }
+    Ok(())
 }
 
 /// What its threads share, before others hear of it.
@@ -142,7 +154,7 @@ fn begun(mut state: State, headers: Arc<Region>, options: &Options) -> Result<Sh
 }
 
 /// The last steps: an instance that owes nothing and that nobody uses is removed.
-fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
+fn leave(shared: &Shared, options: &Options, keeper: Option<Keeper>) -> Result<Outcome> {
     let mut state = shared.lock();
     // Clients that are still there defer nothing any more.
     applying::close_gate(&mut state)?;
@@ -164,7 +176,10 @@ fn leave(shared: &Shared, options: &Options) -> Result<Outcome> {
             left = Some(error);
         }
     }
-    Ok(Outcome { status, left, refused: state.refused.take() })
+    let refused = state.refused.take();
+    drop(state);
+    keeper.into_iter().for_each(|keeper| keeper.close(!owes));
+    Ok(Outcome { status, left, refused })
 }
 
 // Requests.

@@ -53,6 +53,7 @@ mod garbage;
 mod holding;
 mod hostile_user;
 mod idle;
+mod keeping;
 mod large;
 mod lending;
 mod listing;

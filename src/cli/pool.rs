@@ -1,0 +1,462 @@
+//! `terral serve --control … --pool NAME`: how a server finds its way into a pool. The first to
+//! claim it begins its partition and is the control; all others ask in the pool's registry to be
+//! let in, and come by the protocol that there is.
+//!
+//! Invariants: nobody begins anew while somebody may live who could undo it: it takes that the
+//! control's machine was this one, and its memory is gone, or a person's word (`--anew`); and never
+//! while servers of the partition before are there. The key by which a server proves who it is
+//! never leaves this machine. Not here: what a server writes there while it serves (`server`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use terral_registry::etcd::Etcd;
+use terral_registry::login::Login;
+use terral_registry::place::Place;
+use terral_registry::registry::{Change, Guard, Registry, View};
+use terral_server::records::{
+    Generation, Inherited, Invited, Keys, Machine, Secret, Server, Stage, Wanted,
+};
+use terral_server::{Listing, POOL_TERM, Part, Pool, records};
+
+use crate::instances;
+use crate::members::this;
+use crate::report::note;
+
+/// Nobody waits longer for etcd, for the control, or to be let in.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(50);
+/// A lease that is over may be seen so much later.
+const SLACK: Duration = Duration::from_secs(3);
+/// In an instance: of which pool it is.
+const NOTE: &str = "pool";
+/// And the list of principals that the pool has.
+const LIST: &str = "principals";
+
+/// Of which pool a server is.
+#[derive(Args, Clone)]
+pub struct Arguments {
+    /// Be a server of a pool, whose state is in etcd: etcd://HOST:PORT[,HOST:PORT…], or etcds://
+    /// with TLS. The first begins it; all others come in by themselves. With --to, which is the
+    /// same directory for all of them
+    #[arg(long, value_name = "URL", requires = "pool", conflicts_with_all = ["join", "spill"])]
+    pub control: Option<Place>,
+    /// The name of the pool
+    #[arg(long, value_name = "NAME", requires = "control", value_parser = name)]
+    pub pool: Option<String>,
+    /// How etcd is asked, a line each: user NAME, password WORD, ca FILE, certificate FILE, key
+    /// FILE. Nobody else may read it
+    #[arg(long, value_name = "FILE", requires = "control")]
+    pub control_login: Option<PathBuf>,
+    /// Begin the pool anew: the machine of its control is lost, and what only that had
+    #[arg(long, requires = "control")]
+    pub anew: bool,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    let is = records::is_name(text);
+    is.then(|| text.to_owned()).ok_or_else(|| "letters, digits, - _ . only, 64 at most".into())
+}
+
+/// What an instance is of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Noted {
+    pool: String,
+    control: String,
+    generation: u64,
+    token: u128,
+}
+
+fn noted(instance: &Path) -> Option<Noted> {
+    let text = std::fs::read(instance.join(NOTE)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Whether a server may be started here without a word of a pool.
+///
+/// # Errors
+/// If what is left here was a pool's.
+fn is_none_of(instance: &Path) -> Result<()> {
+    let Some(noted) = noted(instance).filter(|_| instance.join("log").exists()) else {
+        return Ok(());
+    };
+    let (name, pool, control) = (instances::name_of(instance), noted.pool, noted.control);
+    bail!(
+        "{name}: is of the pool {pool}: `terral serve … --control {control} --pool {pool}` goes on \
+         with it, `terral recover {name}` brings what it owes"
+    )
+}
+
+/// Whether what is left in the instance that is wanted is of a partition that is over.
+///
+/// # Errors
+/// If it is a pool's, and none is meant.
+pub fn is_stale(entrance: Option<&Entrance>, wanted: &Path) -> Result<bool> {
+    match entrance {
+        Some(entrance) => Ok(!entrance.goes_on()?),
+        None => is_none_of(wanted).map(|()| false),
+    }
+}
+
+/// A way into a pool.
+pub struct Entrance {
+    name: String,
+    keys: Keys,
+    registry: Arc<dyn Registry>,
+    machine: Machine,
+    instance: PathBuf,
+    anew: bool,
+    view: View,
+}
+
+/// What a server is told of its pool, and what it becomes.
+struct Entered {
+    pool: Pool,
+    part: Part,
+}
+
+impl Arguments {
+    /// The way in, if a pool is meant.
+    ///
+    /// # Errors
+    /// If etcd does not answer for long, or refuses; if this machine has a server of it already.
+    pub fn entrance(&self, instance: &Path) -> Result<Option<Entrance>> {
+        let (Some(place), Some(name)) = (&self.control, &self.pool) else { return Ok(None) };
+        let login = self.control_login.as_deref().map(Login::read).transpose()?;
+        let registry = Arc::new(Etcd::new(place.clone(), login.unwrap_or_default())?);
+        let machine = Machine {
+            host: this(),
+            boot: records::boot_id()?,
+            user: rustix::process::geteuid().as_raw(),
+        };
+        let mut entrance = Entrance {
+            name: name.clone(),
+            keys: Keys::of(name),
+            registry,
+            machine,
+            instance: instance.to_path_buf(),
+            anew: self.anew,
+            view: View::default(),
+        };
+        entrance.look()?;
+        entrance.is_alone_here()?;
+        Ok(Some(entrance))
+    }
+}
+
+impl Entrance {
+    /// Looks at all that there is of the pool; waits for etcd.
+    fn look(&mut self) -> Result<()> {
+        let begin = Instant::now();
+        let mut told = false;
+        loop {
+            match self.registry.below(self.keys.all()) {
+                Ok(view) => {
+                    self.view = view;
+                    return Ok(());
+                }
+                Err(error) if !error.may_retry() => return Err(error.into()),
+                Err(error) if begin.elapsed() > PATIENCE => {
+                    let secs = PATIENCE.as_secs();
+                    return Err(error).context(format!("{}: no etcd since {secs} s", self.name));
+                }
+                Err(error) if !std::mem::replace(&mut told, true) => {
+                    note(format_args!("{error}; waiting for it"));
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(POLL * 4);
+        }
+    }
+
+    fn generation(&self) -> Result<Option<(Generation, &terral_registry::registry::Entry)>> {
+        let key = self.keys.generation();
+        let entry = self.view.entry(&key);
+        let read = entry.map(|entry| Ok((records::read(&entry.key, &entry.value)?, entry)));
+        read.transpose()
+    }
+
+    /// Servers of the pool that are there.
+    fn servers(&self) -> Result<Vec<Server>> {
+        let prefix = self.keys.servers();
+        let entries = self.view.entries.iter().filter(|entry| entry.key.starts_with(&prefix));
+        let read = entries.map(|entry| Ok(records::read(&entry.key, &entry.value)?));
+        read.collect()
+    }
+
+    /// Whether no other server of the pool is on this machine.
+    fn is_alone_here(&self) -> Result<()> {
+        for path in instances::directories() {
+            let is_of = noted(&path).is_some_and(|noted| noted.pool == self.name);
+            if is_of && path != self.instance && path.join("log").exists() {
+                let (name, pool) = (instances::name_of(&path), &self.name);
+                bail!("this machine has a server of the pool {pool} already: {name}");
+            }
+        }
+        if terral_server::is_served(&self.instance) {
+            let name = instances::name_of(&self.instance);
+            let pool = noted(&self.instance).map(|noted| format!(" of the pool {}", noted.pool));
+            let pool = pool.unwrap_or_default();
+            bail!("this machine has a server{pool} already: {name} (`terral status`)");
+        }
+        Ok(())
+    }
+
+    /// Whether what is left here is of the partition that the pool has now.
+    ///
+    /// # Errors
+    /// If what the registry has makes no sense.
+    pub fn goes_on(&self) -> Result<bool> {
+        let is_there = self.view.entry(&self.keys.control()).is_some();
+        let Some(noted) = noted(&self.instance).filter(|_| is_there || !self.anew) else {
+            return Ok(false);
+        };
+        let generation = self.generation()?;
+        let is = generation.is_some_and(|(now, _)| {
+            (noted.generation, noted.token) == (now.number, now.token)
+                && matches!(now.stage, Stage::Begun(_))
+        });
+        Ok(is && noted.pool == self.name)
+    }
+
+    /// Goes through it: as the member that it was, if it was `taken` over, or as a new one. What
+    /// the server becomes, what it is told of its pool, and who others than its user are.
+    ///
+    /// # Errors
+    /// If there is no way, with what is to be done. Nothing is left here then.
+    pub fn through(
+        self,
+        taken: bool,
+        principals: Option<Listing>,
+    ) -> Result<(Option<Part>, Pool, Option<Listing>)> {
+        let instance = self.instance.clone();
+        let entered = match taken {
+            true => self.back().map(|pool| (None, pool)),
+            false => self.enter().map(|entered| (Some(entered.part), entered.pool)),
+        };
+        let (part, pool) = entered.inspect_err(|_| {
+            if !taken {
+                let _ = terral_server::remove(&instance);
+            }
+        })?;
+        let kept = Some(instance.join(LIST)).filter(|list| list.exists());
+        let kept = kept.map(|principals| Listing { principals, keytab: None });
+        let principals = principals.or(kept);
+        let list = principals.as_ref().map(|listing| listing.principals.clone());
+        Ok((part, Pool { principals: list, ..pool }, principals))
+    }
+
+    /// What a server is told that goes on as the member that it was.
+    fn back(self) -> Result<Pool> {
+        let generation = self.generation()?.map(|(now, entry)| (now, entry.changed));
+        let Some((generation, revision)) = generation else { bail!("{}: is gone", self.name) };
+        Ok(self.told(generation, revision))
+    }
+
+    fn told(&self, generation: Generation, revision: terral_registry::registry::Revision) -> Pool {
+        Pool {
+            name: self.name.clone(),
+            keys: self.keys.clone(),
+            registry: self.registry.clone(),
+            generation,
+            revision,
+            machine: self.machine.clone(),
+            instance: instances::name_of(&self.instance),
+            principals: None,
+        }
+    }
+
+    /// Begins the pool's partition, or is let into it.
+    fn enter(mut self) -> Result<Entered> {
+        let begin = Instant::now();
+        let mut told = false;
+        loop {
+            self.look()?;
+            if self.view.entry(&self.keys.control()).is_some() {
+                if let Some(entered) = self.come_in()? {
+                    return Ok(entered);
+                }
+                continue;
+            }
+            // Who was killed is there until its lease is over.
+            let alive = self.servers()?;
+            if alive.is_empty() {
+                if let Some(entered) = self.claim()? {
+                    return Ok(entered);
+                }
+            } else if begin.elapsed() > POOL_TERM + SLACK && self.may_claim()? {
+                bail!(self.are_there(&alive));
+            }
+            std::thread::sleep(POLL * 4);
+            let Some((now, _)) = self.generation()? else { continue };
+            let (pool, host) = (&self.name, &now.by.host);
+            if begin.elapsed() > PATIENCE {
+                bail!(
+                    "the control of the pool {pool}, on {host}, is not there: start it (`terral \
+                     serve` with --pool there goes on with it), or, if that machine is lost, \
+                     begin anew without what only it had: --anew"
+                );
+            }
+            if !std::mem::replace(&mut told, true) {
+                note(format_args!("waiting for the control of the pool {pool}, on {host}"));
+            }
+        }
+    }
+
+    /// Whether nothing can be left of the partition before.
+    fn is_over(&self, before: &Generation) -> bool {
+        let here = before.by.host == self.machine.host && before.by.user == self.machine.user;
+        // Where its memory was, there is none: it was looked for before.
+        before.stage == Stage::Ended || before.stage == Stage::Claimed || here || self.anew
+    }
+
+    fn may_claim(&self) -> Result<bool> {
+        Ok(self.generation()?.is_none_or(|(before, _)| self.is_over(&before)))
+    }
+
+    /// Who keeps the pool from beginning anew, and what is to be done.
+    fn are_there(&self, alive: &[Server]) -> String {
+        let named: Vec<_> = alive.iter().map(|one| one.machine.host.as_str()).collect();
+        format!(
+            "servers of the partition that the pool {} had are there still, on {}: end them \
+             (`terral stop --now` there; what they owe is kept, and brought by the next `terral \
+             serve` there)",
+            self.name,
+            named.join(", ")
+        )
+    }
+
+    /// Claims the pool, if it may be; nothing if somebody else was faster, or it may not.
+    fn claim(&self) -> Result<Option<Entered>> {
+        let key = self.keys.generation();
+        let before = self.generation()?;
+        let (number, guard) = match &before {
+            None => (1, Guard::Absent(key.clone())),
+            Some((before, _)) if !self.is_over(before) => return Ok(None),
+            Some((before, entry)) => {
+                (before.number + 1, Guard::Unchanged(key.clone(), entry.changed))
+            }
+        };
+        let inherited = self.inherited()?;
+        let by = self.machine.clone();
+        let token = records::random()?;
+        let generation = Generation { number, by, token, stage: Stage::Claimed };
+        // Who dies before it has begun is in nobody's way once this is over.
+        let lease = Some(self.registry.grant(POOL_TERM)?);
+        let value = self.machine.host.clone().into_bytes();
+        let changes = [
+            Change::put(key, records::write(&generation)?),
+            Change::Put { key: self.keys.control(), value, lease },
+        ];
+        let guards = [guard, Guard::Absent(self.keys.control())];
+        let Some(revision) = self.registry.commit(&guards, &changes)? else { return Ok(None) };
+        let pool = self.told(generation, revision);
+        self.keep_list()?;
+        self.note(&pool.generation)?;
+        if number == 1 {
+            note(format_args!("begins the pool {}", self.name));
+        } else {
+            note(format_args!("begins the pool {} anew, with its containers", self.name));
+        }
+        let part = Part::Control { encrypted: true, inherited: Box::new(inherited) };
+        Ok(Some(Entered { pool, part }))
+    }
+
+    fn kept(&self) -> BTreeMap<String, Vec<u8>> {
+        let kept = self.keys.kept();
+        let entries = self.view.entries.iter();
+        let parts = entries.filter_map(|entry| {
+            Some((entry.key.strip_prefix(&kept)?.to_owned(), entry.value.clone()))
+        });
+        parts.collect()
+    }
+
+    fn inherited(&self) -> Result<Inherited> {
+        let inherited = records::inherited(&self.kept());
+        inherited.with_context(|| format!("what the pool {} has decided", self.name))
+    }
+
+    /// The list of principals of the pool, for a control that is given none.
+    fn keep_list(&self) -> Result<()> {
+        let text = self.kept().remove(records::PRINCIPALS);
+        text.map_or(Ok(()), |text| write_own(&self.instance.join(LIST), &text))
+    }
+
+    fn note(&self, generation: &Generation) -> Result<()> {
+        let noted = Noted {
+            pool: self.name.clone(),
+            control: self.registry.describe(),
+            generation: generation.number,
+            token: generation.token,
+        };
+        write_own(&self.instance.join(NOTE), &serde_json::to_vec(&noted)?)
+    }
+
+    /// Asks to be let in, and is; nothing if the control is gone meanwhile.
+    fn come_in(&mut self) -> Result<Option<Entered>> {
+        let secret = Secret(records::secret()?);
+        let key = records::public_half(&secret);
+        let asked = Wanted { machine: self.machine.clone(), key };
+        let end = format!("{:032x}", records::random()?);
+        let (wanted, answer) = (self.keys.wanted() + &end, self.keys.invited() + &end);
+        let lease = self.registry.grant(PATIENCE)?;
+        let value = records::write(&asked)?;
+        self.registry.commit(&[], &[Change::Put { key: wanted, value, lease: Some(lease) }])?;
+        let mut looked = Instant::now();
+        let begin = looked;
+        let invited: Invited = loop {
+            if looked.elapsed() > POLL * 20 {
+                looked = Instant::now();
+                self.look()?;
+                if self.view.entry(&self.keys.control()).is_none() {
+                    let _ = self.registry.end(lease);
+                    return Ok(None);
+                }
+            }
+            let view = self.registry.below(&answer).unwrap_or_default();
+            if let Some(entry) = view.entry(&answer) {
+                break records::read(&entry.key, &entry.value)?;
+            }
+            if begin.elapsed() > PATIENCE {
+                let _ = self.registry.end(lease);
+                bail!(
+                    "the control of the pool {} lets nobody in since {} s: `terral status` there",
+                    self.name,
+                    PATIENCE.as_secs()
+                );
+            }
+            std::thread::sleep(POLL);
+        };
+        let _ = self.registry.commit(&[], &[Change::Remove(answer)]);
+        let _ = self.registry.end(lease);
+        let mut invitation = match invited {
+            Ok(invitation) => invitation,
+            Err(why) => bail!("the pool {} does not let this server in: {why}", self.name),
+        };
+        ensure!(invitation.permanent, "the control of the pool brings files nowhere");
+        invitation.partition.secret = secret;
+        self.look()?;
+        let generation = self.generation()?.map(|(now, entry)| (now, entry.changed));
+        let Some((generation, revision)) = generation else { bail!("{}: is gone", self.name) };
+        if generation.stage != Stage::Begun(invitation.partition.id) {
+            bail!("the pool {} has begun anew meanwhile: again", self.name);
+        }
+        let pool = self.told(generation, revision);
+        self.note(&pool.generation)?;
+        Ok(Some(Entered { pool, part: Part::Invited(Box::new(invitation)) }))
+    }
+}
+
+fn write_own(path: &Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut how = std::fs::File::options();
+    let file = how.write(true).create(true).truncate(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| file.write_all(bytes));
+    written.with_context(|| path.display().to_string())
+}

@@ -1,0 +1,288 @@
+//! What servers of a pool leave for each other in a registry that outlives them: which partition
+//! there is, who is there, who wants to be let in, and what its control has decided.
+//!
+//! Invariant: nothing of it is a secret: who comes makes a key, and gives the public half of it.
+//! Not here: the registry (`registry`), and who writes what (`server`, `cli`).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::containers::{Container, ContainerName, Group, Quota};
+use super::placement::Layout;
+use super::roster::{Invitation, Key, Rule};
+use crate::frame;
+use crate::ids::Member;
+use crate::{Error, ErrorKind, Result};
+
+/// Version of all that is written there.
+pub const POOL: u16 = 1;
+/// Longest name of a pool, bytes.
+pub const NAME_MAX: usize = 64;
+
+/// The part of what is kept that is the text of the control's list of principals.
+pub const PRINCIPALS: &str = "principals";
+
+/// What may name a pool: letters, digits, `-`, `_`, `.`, the first of them no dot.
+pub fn is_name(text: &str) -> bool {
+    let may = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !text.is_empty() && text.len() <= NAME_MAX && !text.starts_with('.') && text.bytes().all(may)
+}
+
+/// Names of keys of one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys(String);
+
+impl Keys {
+    /// Those of this pool.
+    pub fn of(pool: &str) -> Self {
+        Keys(format!("/terral/{pool}/"))
+    }
+
+    /// What all begin with.
+    pub fn all(&self) -> &str {
+        &self.0
+    }
+
+    /// A [`Generation`]. It stays.
+    pub fn generation(&self) -> String {
+        format!("{}generation", self.0)
+    }
+
+    /// Is there as long as the control is, and says on which machine.
+    pub fn control(&self) -> String {
+        format!("{}control", self.0)
+    }
+
+    /// What those begin with that say that a [`Server`] is there, as long as it is.
+    pub fn servers(&self) -> String {
+        format!("{}servers/", self.0)
+    }
+
+    /// Of one.
+    pub fn server(&self, generation: u64, member: Member) -> String {
+        format!("{}servers/{generation}.{}", self.0, member.number())
+    }
+
+    /// What those begin with by which somebody asks to be let in: a [`Wanted`].
+    pub fn wanted(&self) -> String {
+        format!("{}wanted/", self.0)
+    }
+
+    /// What those begin with that answer it, with the same end: an [`Invited`].
+    pub fn invited(&self) -> String {
+        format!("{}invited/", self.0)
+    }
+
+    /// What those begin with that have a part of what was decided. They stay.
+    pub fn kept(&self) -> String {
+        format!("{}kept/", self.0)
+    }
+}
+
+/// A machine, as long as it is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its name.
+    pub host: String,
+    /// Another one after each boot.
+    pub boot: String,
+    /// Whose servers are meant.
+    pub user: u32,
+}
+
+/// How far a partition of a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    /// Its control is about to begin it.
+    Claimed,
+    /// It was begun, and has this number.
+    Begun(u128),
+    /// Its control has ended, and nothing is left.
+    Ended,
+}
+
+/// The partition that a pool has now. Whoever writes anything as its control does so on condition
+/// that this is as he knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Counts them.
+    pub number: u64,
+    /// The machine of its control.
+    pub by: Machine,
+    /// Of the claim; nobody else has it.
+    pub token: u128,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// A server that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Where.
+    pub machine: Machine,
+    /// The name of its instance there.
+    pub instance: String,
+    /// Of which [`Generation`].
+    pub generation: u64,
+    /// Which member of that.
+    pub member: Member,
+}
+
+/// Somebody wants to be let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Where he is.
+    pub machine: Machine,
+    /// By what he will prove who he is.
+    pub key: Key,
+}
+
+/// What he is answered: an invitation without a secret, as he has that himself, or why not.
+pub type Invited = std::result::Result<Invitation, String>;
+
+/// As it is written down.
+///
+/// # Errors
+/// None, of what this program has made.
+pub fn write<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    frame::write(&mut bytes, POOL, &frame::encode(value)?);
+    Ok(bytes)
+}
+
+/// What was written down under a key.
+///
+/// # Errors
+/// [`ErrorKind::Malformed`], [`ErrorKind::Corrupt`], [`ErrorKind::Version`]; with the key.
+pub fn read<T: for<'de> Deserialize<'de>>(key: &str, bytes: &[u8]) -> Result<T> {
+    let of_key = |error: Error| Error { context: format!("{key}: {}", error.context), ..error };
+    let found = frame::read(bytes).map_err(of_key)?;
+    let payload = found.of(POOL).map_err(of_key)?;
+    match found.rest {
+        [] => frame::decode(payload).map_err(of_key),
+        _ => Err(Error::new(ErrorKind::Malformed, format!("{key}: bytes left over"))),
+    }
+}
+
+/// What a control has decided, in parts that are each of one size that a registry takes.
+///
+/// # Errors
+/// None, of what this program has made.
+pub fn parts(rule: &Rule) -> Result<BTreeMap<&'static str, Vec<u8>>> {
+    Ok(BTreeMap::from([
+        ("members", write(&rule.roster)?),
+        ("keys", write(&rule.certificates)?),
+        ("policies", write(&rule.policies)?),
+        ("placement", write(&rule.placement)?),
+        ("revoked", write(&rule.revoked)?),
+        ("containers", write(&rule.containers)?),
+        ("quotas", write(&rule.quotas)?),
+        ("groups", write(&rule.groups)?),
+    ]))
+}
+
+/// What of that holds for whatever partition the pool has next. Who was a member, and what was
+/// revoked of capabilities that nobody has any more, is over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// All containers.
+    pub containers: Vec<Container>,
+    /// Their quotas.
+    pub quotas: Vec<(ContainerName, Quota)>,
+    /// Who is in which group.
+    pub groups: Vec<Group>,
+    /// What holds for files by their paths; where new ones are created does where that names no
+    /// member.
+    pub rule: Rule,
+    /// As far as revocations were counted.
+    pub epoch: u64,
+}
+
+/// Of what is below [`Keys::kept`], by the names of parts.
+///
+/// # Errors
+/// Those of [`read`]: who cannot read all of it must not begin without.
+pub fn inherited(parts: &BTreeMap<String, Vec<u8>>) -> Result<Inherited> {
+    fn part<T: Default + for<'de> Deserialize<'de>>(
+        parts: &BTreeMap<String, Vec<u8>>,
+        name: &str,
+    ) -> Result<T> {
+        parts.get(name).map_or(Ok(T::default()), |bytes| read(name, bytes))
+    }
+    let revoked: Vec<super::capability::Revoked> = part(parts, "revoked")?;
+    let mut rule = Rule { policies: part(parts, "policies")?, ..Rule::default() };
+    rule.placement = part(parts, "placement")?;
+    rule.placement.storage = None;
+    rule.placement.layouts.retain(|one| !matches!(one.layout, Layout::One(_)));
+    Ok(Inherited {
+        containers: part(parts, "containers")?,
+        quotas: part(parts, "quotas")?,
+        groups: part(parts, "groups")?,
+        rule,
+        epoch: revoked.iter().map(|one| one.epoch).max().unwrap_or(0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::{any, prop, proptest};
+
+    use super::{Generation, Machine, Stage, inherited, is_name, parts, read, write};
+    use crate::ErrorKind;
+    use crate::wire::roster::{Policy, Rule};
+
+    fn generation() -> Generation {
+        let by = Machine { host: "a".into(), boot: "b".into(), user: 7 };
+        Generation { number: 3, by, token: 9, stage: Stage::Begun(5) }
+    }
+
+    #[test]
+    fn what_is_written_is_read_and_what_was_cut_off_is_not() {
+        let bytes = write(&generation()).expect("encodes");
+        assert_eq!(read::<Generation>("k", &bytes), Ok(generation()));
+        for end in 0..bytes.len() {
+            let error = read::<Generation>("k", &bytes[..end]).expect_err("cut off");
+            assert!(error.context.starts_with("k: "), "{error}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(
+            read::<Generation>("k", &longer).expect_err("longer").kind,
+            ErrorKind::Malformed
+        );
+    }
+
+    #[test]
+    fn what_holds_by_path_is_inherited_and_a_part_that_cannot_be_read_is_not_left_out() {
+        let mut rule = Rule::default();
+        let pattern = "*.dat".to_owned();
+        rule.policies.push(Policy { pattern, consistency: Default::default() });
+        let named = parts(&rule).expect("encodes").into_iter();
+        let mut all: BTreeMap<String, _> = named.map(|(name, of)| (name.to_owned(), of)).collect();
+        assert_eq!(inherited(&all).expect("whole").rule.policies, rule.policies);
+        all.get_mut("containers").expect("is one").truncate(5);
+        inherited(&all).expect_err("containers are not what they were");
+    }
+
+    #[test]
+    fn a_pool_has_a_name_that_is_one_word() {
+        assert!(["a", "cfd-2026", "A_b.c"].into_iter().all(is_name));
+        assert!(!["", ".", "..", ".a", "a/b", "a b", "ä", "a\n"].into_iter().any(is_name));
+        assert!(!is_name(&"x".repeat(65)));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_there_ends_nothing(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read::<Generation>("k", &bytes);
+            let mut framed = Vec::new();
+            crate::frame::write(&mut framed, super::POOL, &bytes);
+            let _ = read::<Generation>("k", &framed);
+            let _ = read::<super::Invited>("k", &framed);
+            let _ = read::<super::Wanted>("k", &framed);
+            let _ = inherited(&BTreeMap::from([("containers".to_owned(), framed)]));
+        }
+    }
+}

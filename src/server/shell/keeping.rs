@@ -1,0 +1,374 @@
+//! The thread of a member of a pool that has the pool's registry: it says there that this server
+//! is, and, where that is the control, writes down what was decided, and lets in who asks for it.
+//!
+//! Invariants: nobody waits for the registry with the lock held. What the control writes depends on
+//! the generation being the one that it began, and on its own key, which goes with its lease: who
+//! has lost one of them writes nothing. Where the pool has begun anew, this server ends at once,
+//! and what it owes stays in memory. Not here: who waits (`sharing/keeping`), and how a server
+//! finds its way into a pool (`cli`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use terral_format::ids::Member;
+use terral_format::wire::pool::{self, Generation, Invited, Server, Stage, Wanted};
+use terral_format::wire::roster::Rule;
+use terral_format::{Error, ErrorKind, Result};
+use terral_registry::registry::{Change, Guard, Lease, Revision, VALUE_MAX};
+
+use crate::core::state::State;
+use crate::core::workers::{Next, Trade};
+use crate::members::control;
+use crate::shared::Shared;
+use crate::sharing::{carrying, ruling};
+use crate::shell::listed;
+use crate::shell::options::Pool;
+
+/// Who has not been heard of for so long is not there.
+pub const TERM: Duration = Duration::from_secs(10);
+/// It looks for who wants to come in, and for what is to be written down, so often.
+const TURN: Duration = Duration::from_millis(250);
+/// It says that it is there, and looks whether the pool has begun anew, so often.
+const BEAT: Duration = Duration::from_secs(3);
+/// An answer to who has gone meanwhile stays for so long.
+const ANSWER: Duration = Duration::from_secs(60);
+/// So many are let in at a time.
+const AT_ONCE: usize = 64;
+
+/// How this server is, as far as the registry is to know.
+struct Here {
+    me: Member,
+    is_control: bool,
+    partition: u128,
+    version: u64,
+    /// What was decided, if the registry lacks it.
+    rule: Option<Rule>,
+}
+
+/// What has come of a turn.
+enum Turned {
+    /// The registry has this version of what was decided.
+    Kept(u64),
+    /// Nothing is to be said.
+    Done,
+    /// This server's partition is over.
+    Over(String),
+}
+
+/// See the module.
+pub struct Keeper {
+    pool: Pool,
+    lease: Option<Lease>,
+    beat: Option<Instant>,
+    /// When the control's key was written.
+    present: Revision,
+    /// What the registry has, by the names of parts; `None`: to be looked at.
+    written: Option<BTreeMap<String, Vec<u8>>>,
+    /// Who was let in, and from which version of the roster on; by who asked.
+    invited: BTreeMap<String, (Invited, u64)>,
+}
+
+impl Keeper {
+    /// For a server of this pool, which has become a member.
+    pub fn new(pool: Pool) -> Self {
+        let present = Revision::default();
+        let (lease, beat, written, invited) = (None, None, None, BTreeMap::new());
+        Keeper { pool, lease, beat, present, written, invited }
+    }
+
+    /// Goes on until the server leaves.
+    pub fn run(mut self, shared: &Shared) -> Self {
+        while self.turns(shared) {
+            let state = shared.lock();
+            let next = Next::Idle(Some(state.world.now() + TURN));
+            // What was decided meanwhile has woken nobody.
+            let needed = state.members.as_ref().is_some_and(|members| members.needs_keeper());
+            if !state.leaving && !needed {
+                drop(shared.sleep(Trade::Keeping, state, next));
+            }
+        }
+        self
+    }
+
+    /// Does what there is to do. Whether there may be more.
+    pub fn turns(&mut self, shared: &Shared) -> bool {
+        let mut state = shared.lock();
+        let Some(here) = here(&state, self.is_due()).filter(|_| !state.leaving) else {
+            return false;
+        };
+        drop(state);
+        let turned = self.turn(shared, &here);
+        state = shared.lock();
+        let now = state.world.now();
+        let answered = turned.as_ref().map(|_| ()).map_err(|error| error.context.clone());
+        for members in state.members.iter_mut() {
+            members.registry_is(answered.clone(), now);
+            if let Ok(Turned::Kept(version)) = turned {
+                members.was_kept(version);
+            }
+        }
+        if let Ok(Turned::Over(why)) = turned {
+            (state.refused, state.leaving) = (Some(why), true);
+        }
+        let goes_on = !state.leaving;
+        drop(state);
+        shared.nudge();
+        goes_on
+    }
+
+    /// Whether it is to say again that it is there.
+    fn is_due(&self) -> bool {
+        self.beat.is_none_or(|beat| beat.elapsed() > BEAT)
+    }
+
+    /// The server has ended: in order, if nothing is left of it.
+    pub fn close(self, is_over: bool) {
+        let keys = &self.pool.keys;
+        if is_over && self.present > Revision::default() {
+            let generation = Generation { stage: Stage::Ended, ..self.pool.generation.clone() };
+            let guard = Guard::Unchanged(keys.generation(), self.pool.revision);
+            if let Ok(ended) = pool::write(&generation) {
+                // If it does not come there, somebody on this machine, or a person, begins anew.
+                let ended = Change::put(keys.generation(), ended);
+                let _ = self.pool.registry.commit(&[guard], &[ended]);
+            }
+        }
+        self.lease.into_iter().for_each(|lease| drop(self.pool.registry.end(lease)));
+    }
+
+    fn turn(&mut self, shared: &Shared, here: &Here) -> Result<Turned> {
+        if self.is_due() {
+            if let Some(why) = self.beats(here)? {
+                return Ok(Turned::Over(why));
+            }
+            self.beat = Some(Instant::now());
+        }
+        if !here.is_control {
+            return Ok(Turned::Done);
+        }
+        if let Some(rule) = &here.rule
+            && !self.write_down(rule)?
+        {
+            // Its lease is over, or it is the control no more: the next turn finds out.
+            (self.lease, self.beat) = (None, None);
+            return Ok(Turned::Done);
+        }
+        self.let_in(shared, here.version)?;
+        Ok(Turned::Kept(here.version))
+    }
+
+    /// Says that it is there, and looks whether the pool goes on. Why not, if not.
+    fn beats(&mut self, here: &Here) -> Result<Option<String>> {
+        let keys = self.pool.keys.clone();
+        let view = self.pool.registry.below(&keys.generation())?;
+        let found = view.entry(&keys.generation());
+        let now: Option<Generation> =
+            found.map(|entry| pool::read(&entry.key, &entry.value)).transpose()?;
+        let over = |by: &str| {
+            let (name, number) = (&self.pool.name, self.pool.generation.number);
+            format!(
+                "the pool {name} has begun anew (on {by}): this server was of its partition \
+                 {number}, and has ended; what it owes is kept: `terral serve` with --control and \
+                 --pool brings it, and comes in again"
+            )
+        };
+        let known = &self.pool.generation;
+        let Some(now) = now else {
+            self.is_forgotten(here)?;
+            return Ok(None);
+        };
+        if now.number < known.number {
+            let context = format!("pool {}: its keys are older than it is", self.pool.name);
+            return Err(Error::new(ErrorKind::Invalid, context));
+        }
+        if (now.number, now.token) != (known.number, known.token) {
+            return Ok(Some(over(&now.by.host)));
+        }
+        if let Some(entry) = found {
+            self.pool.revision = entry.changed;
+        }
+        if let Stage::Begun(partition) = now.stage
+            && partition != here.partition
+        {
+            return Ok(Some(over(&now.by.host)));
+        }
+        self.pool.generation = now;
+        if here.is_control && self.pool.generation.stage == Stage::Claimed {
+            self.begins(here.partition)?;
+        }
+        let kept = self.lease.map(|lease| self.pool.registry.keep(lease)).transpose()?;
+        if kept != Some(true) {
+            self.is_present(here)?;
+        }
+        Ok(None)
+    }
+
+    /// The registry has lost its keys: the control writes them anew.
+    fn is_forgotten(&mut self, here: &Here) -> Result<()> {
+        let key = self.pool.keys.generation();
+        (self.written, self.lease) = (None, None);
+        if here.is_control {
+            let change = Change::put(key.clone(), pool::write(&self.pool.generation)?);
+            self.pool.registry.commit(&[Guard::Absent(key)], &[change])?;
+        }
+        let context = format!("pool {}: its keys are gone", self.pool.name);
+        Err(Error::new(ErrorKind::NotFound, context))
+    }
+
+    /// The partition has begun.
+    fn begins(&mut self, partition: u128) -> Result<()> {
+        let generation =
+            Generation { stage: Stage::Begun(partition), ..self.pool.generation.clone() };
+        let key = self.pool.keys.generation();
+        let guard = Guard::Unchanged(key.clone(), self.pool.revision);
+        let change = Change::put(key, pool::write(&generation)?);
+        match self.pool.registry.commit(&[guard], &[change])? {
+            Some(revision) => {
+                (self.pool.generation, self.pool.revision) = (generation, revision);
+                Ok(())
+            }
+            None => Err(self.raced()),
+        }
+    }
+
+    /// Somebody else was faster; the next turn sees who.
+    fn raced(&self) -> Error {
+        let context = format!("pool {}: changed by somebody else", self.pool.name);
+        Error::new(ErrorKind::Busy, context)
+    }
+
+    /// This server is there, under a lease that is new.
+    fn is_present(&mut self, here: &Here) -> Result<()> {
+        self.lease = None;
+        let lease = self.pool.registry.grant(TERM)?;
+        let (keys, machine) = (&self.pool.keys, self.pool.machine.clone());
+        let generation = self.pool.generation.number;
+        let instance = self.pool.instance.clone();
+        let host = machine.host.clone();
+        let server = Server { machine, instance, generation, member: here.me };
+        let (key, value) = (keys.server(generation, here.me), pool::write(&server)?);
+        let mut changes = vec![Change::Put { key, value, lease: Some(lease) }];
+        let mut guards = Vec::new();
+        if here.is_control {
+            guards.push(Guard::Unchanged(keys.generation(), self.pool.revision));
+            let (key, value) = (keys.control(), host.into_bytes());
+            changes.push(Change::Put { key, value, lease: Some(lease) });
+        }
+        let Some(revision) = self.pool.registry.commit(&guards, &changes)? else {
+            return Err(self.raced());
+        };
+        self.lease = Some(lease);
+        if here.is_control {
+            self.present = revision;
+        }
+        Ok(())
+    }
+
+    /// On what all depends that the control writes.
+    fn guards(&self) -> [Guard; 2] {
+        let keys = &self.pool.keys;
+        [
+            Guard::Unchanged(keys.generation(), self.pool.revision),
+            Guard::Unchanged(keys.control(), self.present),
+        ]
+    }
+
+    /// Writes down what was decided, as far as the registry lacks it. Whether it may.
+    fn write_down(&mut self, rule: &Rule) -> Result<bool> {
+        let kept = self.pool.keys.kept();
+        let before = match self.written.take() {
+            Some(written) => written,
+            None => {
+                let entries = self.pool.registry.below(&kept)?.entries.into_iter();
+                let named = entries.map(|entry| (entry.key[kept.len()..].to_owned(), entry.value));
+                named.collect()
+            }
+        };
+        let mut now: BTreeMap<String, Vec<u8>> =
+            pool::parts(rule)?.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
+        let list = self.pool.principals.as_deref().map(Path::new);
+        // What cannot be read now may be again: who logs in meanwhile is told.
+        if let Some(text) = list.and_then(|list| listed::text(list).ok()) {
+            now.insert(pool::PRINCIPALS.to_owned(), text.into_bytes());
+        }
+        let new = now.iter().filter(|(name, part)| before.get(*name) != Some(*part));
+        let new: Vec<(&String, &Vec<u8>)> = new.collect();
+        // All at once, where that is not too much for one transaction.
+        let whole = new.iter().map(|(_, part)| part.len()).sum::<usize>() <= VALUE_MAX;
+        for some in new.chunks(if whole { new.len().max(1) } else { 1 }) {
+            let put = |(name, part): &(&String, &Vec<u8>)| {
+                Change::put(format!("{kept}{name}"), part.as_slice())
+            };
+            let changes: Vec<Change> = some.iter().map(put).collect();
+            if self.pool.registry.commit(&self.guards(), &changes)?.is_none() {
+                return Ok(false);
+            }
+        }
+        self.written = Some(now);
+        Ok(true)
+    }
+
+    /// Lets in who asks for it, once the registry knows of him.
+    fn let_in(&mut self, shared: &Shared, kept: u64) -> Result<()> {
+        let prefix = self.pool.keys.wanted();
+        let wanted = self.pool.registry.below(&prefix)?.entries;
+        self.invited.retain(|key, _| wanted.iter().any(|entry| entry.key == *key));
+        for entry in wanted.into_iter().take(AT_ONCE) {
+            if !self.invited.contains_key(&entry.key) {
+                let Some(invited) = self.invite(shared, &entry.key, &entry.value)? else {
+                    continue;
+                };
+                self.invited.insert(entry.key.clone(), invited);
+            }
+            let Some((invited, version)) = self.invited.get(&entry.key) else { continue };
+            if *version > kept {
+                shared.rouse(Trade::Keeping);
+                continue;
+            }
+            let end = &entry.key[prefix.len()..];
+            let key = format!("{}{end}", self.pool.keys.invited());
+            let (value, lease) = (pool::write(invited)?, Some(self.pool.registry.grant(ANSWER)?));
+            let changes = [Change::Put { key, value, lease }, Change::Remove(entry.key.clone())];
+            self.pool.registry.commit(&self.guards(), &changes)?;
+        }
+        Ok(())
+    }
+
+    /// What is said to who wants to come in, and from which version of the roster on he is;
+    /// nothing yet, if this server is not reachable yet.
+    fn invite(&self, shared: &Shared, key: &str, asked: &[u8]) -> Result<Option<(Invited, u64)>> {
+        let wanted: Wanted = match pool::read(key, asked) {
+            Ok(wanted) => wanted,
+            Err(error) => return Ok(Some((Err(error.to_string()), 0))),
+        };
+        let ours = &self.pool.machine;
+        if wanted.machine.user != ours.user {
+            let (theirs, ours) = (wanted.machine.user, ours.user);
+            let why = format!("servers of this pool are user {ours}'s, and not user {theirs}'s");
+            return Ok(Some((Err(why), 0)));
+        }
+        let mut state = shared.lock();
+        let invited = control::let_in(&mut state, wanted.key, None);
+        let done = carrying::resume(&mut state);
+        let version = state.members.as_ref().map_or(0, |members| members.roster().version);
+        drop(state);
+        shared.wake_links();
+        done?;
+        match invited {
+            Err(error) if error.kind == ErrorKind::Busy => Ok(None),
+            invited => Ok(Some((invited.map_err(|error| error.to_string()), version))),
+        }
+    }
+}
+
+/// How it is now; `None`: it is alone. What was decided is `looked` at as a whole now and then, as
+/// the list of principals is a file.
+fn here(state: &State, looked: bool) -> Option<Here> {
+    let members = state.members.as_ref()?;
+    let (me, version) = (members.me(), members.roster().version);
+    let is_control = members.control() == me;
+    let needed = is_control && (looked || !members.is_kept(version));
+    let rule = if needed { ruling::said(state) } else { None };
+    Some(Here { me, is_control, partition: members.partition().id, version, rule })
+}

@@ -1,0 +1,285 @@
+//! The control of a pool, whose registry is a table that goes away, and what it decides. The
+//! registry's clock is the test's. Not here: etcd, and servers that come into a pool
+//! (`tests/pool.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use terral_format::wire::capability::{Operations, Principal, Revocation};
+use terral_format::wire::containers::{ContainerName, Entry, Party, Quota, Setting};
+use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::pool::{Generation, Keys, Machine, Stage, inherited, read, write};
+use terral_format::{Error, ErrorKind, Result, frame};
+use terral_registry::embedded::Embedded;
+use terral_registry::registry::{Change, Guard, Lease, Registry, Revision, View};
+use terral_transport::requests::Taken;
+
+use super::{Handled, PARTITION, Peers};
+use crate::authority::audit::Who;
+use crate::requests::handling;
+use crate::sharing::containers;
+use crate::shell::keeping::Keeper;
+use crate::shell::options::Pool;
+
+/// A registry that may be away.
+struct Trying {
+    table: Embedded,
+    away: AtomicBool,
+    clock_s: Arc<AtomicU64>,
+}
+
+impl Trying {
+    fn new() -> Arc<Self> {
+        let clock_s = Arc::new(AtomicU64::new(0));
+        let now = clock_s.clone();
+        let clock = Arc::new(move || Duration::from_secs(now.load(Ordering::SeqCst)));
+        Arc::new(Trying { table: Embedded::new(clock), away: AtomicBool::new(false), clock_s })
+    }
+
+    fn answers(&self) -> Result<&Embedded> {
+        let away = || Error::new(ErrorKind::Unreachable, "the registry");
+        if self.away.load(Ordering::SeqCst) { Err(away()) } else { Ok(&self.table) }
+    }
+
+    fn is_away(&self, is: bool) {
+        self.away.store(is, Ordering::SeqCst);
+    }
+}
+
+impl Registry for Trying {
+    fn describe(&self) -> String {
+        "the registry".into()
+    }
+
+    fn below(&self, prefix: &str) -> Result<View> {
+        self.answers()?.below(prefix)
+    }
+
+    fn commit(&self, guards: &[Guard], changes: &[Change]) -> Result<Option<Revision>> {
+        self.answers()?.commit(guards, changes)
+    }
+
+    fn grant(&self, term: Duration) -> Result<Lease> {
+        self.answers()?.grant(term)
+    }
+
+    fn keep(&self, lease: Lease) -> Result<bool> {
+        self.answers()?.keep(lease)
+    }
+
+    fn end(&self, lease: Lease) -> Result<()> {
+        self.answers()?.end(lease)
+    }
+}
+
+/// The control of a pool, who writes down for it what it decides, and where.
+struct Control {
+    peers: Peers,
+    keeper: Keeper,
+    registry: Arc<Trying>,
+    keys: Keys,
+}
+
+fn machine() -> Machine {
+    Machine { host: "a".into(), boot: "b".into(), user: 0 }
+}
+
+impl Control {
+    fn new() -> Self {
+        let (registry, keys) = (Trying::new(), Keys::of("p"));
+        let stage = Stage::Claimed;
+        let generation = Generation { number: 1, by: machine(), token: 7, stage };
+        let claim = Change::put(keys.generation(), write(&generation).expect("encodes"));
+        let revision = registry.commit(&[], &[claim]).expect("answers").expect("no guard");
+        let pool = Pool {
+            name: "p".into(),
+            keys: keys.clone(),
+            registry: registry.clone(),
+            generation,
+            revision,
+            machine: machine(),
+            instance: "default".into(),
+            principals: None,
+        };
+        let mut peers = Peers::new(3, 1);
+        peers.sims[0].with(|server| {
+            let mut state = server.lock();
+            let members = state.members.as_mut().expect("a member");
+            members.is_of_pool(("p".into(), "the registry".into()), 1);
+        });
+        let mut control = Control { peers, keeper: Keeper::new(pool), registry, keys };
+        assert!(control.turns());
+        control
+    }
+
+    /// Whoever writes down what was decided has a turn. Whether there is another one.
+    fn turns(&mut self) -> bool {
+        let keeper = &mut self.keeper;
+        self.peers.sims[0].with(|server| keeper.turns(server)).expect("it lives")
+    }
+
+    /// Something is asked of the server, and not waited for.
+    fn asks(&mut self, request: Request<'_>) -> Taken {
+        let client = self.peers.clients[0];
+        self.peers.sims[0].asking(client, request).expect("encodes")
+    }
+
+    /// What it says to that now; nothing if who asked is to wait.
+    fn said(&mut self, asked: &Taken) -> Option<Result<()>> {
+        let session = self.peers.sims[0].clients[self.peers.clients[0]].session;
+        match self.peers.handle(0, session, asked).expect("it lives") {
+            Handled::Answer(reply) => Some(match frame::decode(&reply).expect("an answer") {
+                Reply::Failed(error) => Err(error),
+                _ => Ok(()),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Somebody, who has this number at the door, wants a container; nothing if he is to wait.
+    fn creates(&mut self, number: u64, name: &str) -> Option<Result<()>> {
+        let setting = create(name);
+        let done = self.peers.sims[0].with(|server| {
+            let mut state = server.lock();
+            let who = Who { pid: 1, user: state.machine.user() };
+            state.fetches.let_wait(true);
+            let done = handling::at_the_door(&mut state, number, |state| {
+                containers::change(state, who, Principal::User(who.user), setting).map(drop)
+            });
+            let waits = state.fetches.must_wait();
+            state.fetches.let_wait(false);
+            (!waits).then_some(done)
+        });
+        self.peers.collect(0);
+        done.expect("it lives")
+    }
+
+    /// Names of the containers that the server goes by, and of those that are written down.
+    fn containers(&mut self) -> [Vec<String>; 2] {
+        let here = self.peers.sims[0].with(|server| {
+            let state = server.lock();
+            let all = state.authz.containers.all();
+            all.iter().map(|one| one.name.as_str().to_owned()).collect()
+        });
+        let prefix = self.keys.kept();
+        let parts = self.registry.table.below(&prefix).expect("answers").entries.into_iter();
+        let parts = parts.map(|entry| (entry.key[prefix.len()..].to_owned(), entry.value));
+        let kept = inherited(&parts.collect()).expect("whole").containers;
+        let kept = kept.iter().map(|one| one.name.as_str().to_owned());
+        [here.expect("it lives"), kept.collect()]
+    }
+
+    fn generation(&self) -> (Generation, Revision) {
+        let view = self.registry.table.below(&self.keys.generation()).expect("answers");
+        let entry = &view.entries[0];
+        (read(&entry.key, &entry.value).expect("is one"), entry.changed)
+    }
+}
+
+fn create(name: &str) -> Setting {
+    Setting::Create {
+        name: ContainerName::new(name).expect("is one"),
+        place: name.as_bytes().to_vec(),
+        owner: None,
+        entries: vec![Entry { who: Party::Others, may: Operations::READ }],
+        quota: Quota::NONE,
+    }
+}
+
+#[test]
+fn what_a_control_decides_is_answered_once_the_registry_has_it() {
+    let mut control = Control::new();
+    assert_eq!(control.generation().0.stage, Stage::Begun(PARTITION.id));
+    assert_eq!(control.creates(1, "results"), None, "it is not written down yet");
+    assert_eq!(control.creates(1, "results"), None);
+    assert!(control.turns());
+    assert_eq!(control.creates(1, "results"), Some(Ok(())));
+    let [here, kept] = control.containers();
+    assert!(here == kept && kept.contains(&"results".to_owned()), "{here:?} {kept:?}");
+}
+
+#[test]
+fn without_the_registry_nothing_is_decided_but_what_takes_something_away() {
+    let mut control = Control::new();
+    let before = control.containers();
+    control.registry.is_away(true);
+    assert!(control.turns());
+    assert_eq!(control.creates(2, "results"), None, "it waits");
+    control.peers.pass(Duration::from_secs(7));
+    let refused =
+        control.creates(2, "results").expect("not for ever").expect_err("nothing is decided");
+    assert_eq!(refused.kind, ErrorKind::Unreachable);
+    assert!(refused.context.contains("nothing was changed"), "{refused}");
+    assert_eq!(control.containers(), before);
+
+    let epoch = |control: &mut Control| {
+        control.peers.sims[0].with(|server| server.lock().authz.epoch()).expect("it lives")
+    };
+    let revoked = epoch(&mut control);
+    let whole = Revocation::Operations(Operations::WRITE);
+    let asked = control.asks(Request::Revoke(whole));
+    assert_eq!(control.said(&asked), None, "it waits");
+    assert!(epoch(&mut control) > revoked, "and counts");
+    control.peers.pass(Duration::from_secs(7));
+    let late = control.said(&asked).expect("not for ever").expect_err("it is not there");
+    assert_eq!(late.kind, ErrorKind::Unanswered);
+
+    // Who waits as it comes back is answered, and all is there.
+    assert_eq!(control.creates(3, "results"), None);
+    control.registry.is_away(false);
+    assert!(control.turns());
+    assert_eq!(control.creates(3, "results"), None, "it is decided");
+    assert!(control.turns());
+    assert_eq!(control.creates(3, "results"), Some(Ok(())));
+    let [here, kept] = control.containers();
+    assert_eq!(here, kept);
+}
+
+#[test]
+fn a_control_that_was_replaced_writes_nothing_and_ends() {
+    let mut control = Control::new();
+    let (generation, _) = control.generation();
+    let other = Generation { number: 2, token: 8, stage: Stage::Claimed, ..generation };
+    let claim = Change::put(control.keys.generation(), write(&other).expect("encodes"));
+    control.registry.commit(&[], &[claim]).expect("answers").expect("no guard");
+    let before = control.registry.table.below("").expect("answers");
+    assert_eq!(control.creates(4, "results"), None);
+    // One turn finds that it may not write, the next one why.
+    let ended = (0..3).any(|_| !control.turns());
+    assert!(ended, "it goes on");
+    assert_eq!(control.creates(4, "results"), None, "it was never answered");
+    assert_eq!(control.registry.table.below("").expect("answers"), before);
+    let why = control.peers.sims[0].with(|server| server.lock().refused.clone());
+    assert!(why.flatten().is_some_and(|why| why.contains("begun anew")));
+}
+
+#[test]
+fn a_control_whose_lease_is_over_is_there_again_before_it_writes() {
+    let mut control = Control::new();
+    control.registry.clock_s.store(60, Ordering::SeqCst);
+    assert_eq!(control.creates(5, "results"), None);
+    assert!(control.turns());
+    assert_eq!(control.creates(5, "results"), None, "its lease is over");
+    assert!(control.turns());
+    assert_eq!(control.creates(5, "results"), Some(Ok(())));
+    let there = control.registry.table.below(&control.keys.control()).expect("answers");
+    assert_eq!(there.entries.len(), 1);
+}
+
+#[test]
+fn a_registry_that_has_lost_all_ends_nobody_and_has_all_again() {
+    let mut control = Control::new();
+    assert_eq!(control.creates(6, "results"), None);
+    assert!(control.turns());
+    assert_eq!(control.creates(6, "results"), Some(Ok(())));
+    let all = control.registry.table.below("").expect("answers").entries.into_iter();
+    let gone: Vec<Change> = all.map(|entry| Change::Remove(entry.key)).collect();
+    control.registry.commit(&[], &gone).expect("answers").expect("no guard");
+    for _ in 0..4 {
+        control.creates(7, "more");
+        assert!(control.turns());
+    }
+    let [here, kept] = control.containers();
+    assert!(here == kept && kept.len() >= 2, "{here:?} {kept:?}");
+}

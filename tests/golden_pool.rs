@@ -1,0 +1,84 @@
+//! What servers of a pool leave for each other in a registry, for `golden`.
+
+use terral_format::Result;
+use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::capability::{Revocation, Revoked};
+use terral_format::wire::pool::{
+    Generation, Invited, Machine, Server, Stage, Wanted, parts, write,
+};
+use terral_format::wire::roster::{
+    Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing,
+};
+use terral_format::wire::status::PoolStatus;
+
+use crate::golden_identity::{bounded, container, group};
+use crate::golden_values::{pilot, placement, policy};
+
+/// As it is shown.
+pub fn status() -> PoolStatus {
+    PoolStatus {
+        name: "p".to_owned(),
+        registry: "etcd://a:2379".to_owned(),
+        generation: 214,
+        away_ms: Some(215),
+        why: Some("no answer".to_owned()),
+        unkept: true,
+    }
+}
+
+fn machine() -> Machine {
+    Machine { host: "node1".into(), boot: "b".into(), user: 501 }
+}
+
+fn seat() -> Seat {
+    let addresses = vec![([10, 0, 0, 1], 502).into()];
+    Seat { member: Member::LEAST, standing: Standing::In(ServerId(503)), addresses }
+}
+
+fn rule() -> Rule {
+    let bounded = bounded();
+    Rule {
+        roster: Roster {
+            version: 504,
+            epoch: Epoch(505),
+            seats: vec![seat()],
+            ..Roster::default()
+        },
+        certificates: vec![Certificate { member: Member::LEAST, key: Key([71; 32]), user: None }],
+        policies: vec![policy()],
+        revoked: vec![Revoked { what: Revocation::Principal(pilot()), epoch: 506 }],
+        containers: vec![container()],
+        quotas: vec![(bounded.name, bounded.quota)],
+        placement: placement(),
+        groups: vec![group()],
+    }
+}
+
+/// Each record, one behind the other.
+pub fn records() -> Result<Vec<u8>> {
+    let stages = [Stage::Claimed, Stage::Begun(507), Stage::Ended];
+    let generation = |stage| Generation { number: 508, by: machine(), token: 509, stage };
+    let mut all = Vec::new();
+    for stage in stages {
+        all.extend(write(&generation(stage))?);
+    }
+    let (instance, member) = ("default".to_owned(), Member::LEAST);
+    all.extend(write(&Server { machine: machine(), instance, generation: 510, member })?);
+    all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]) })?);
+    let invitation = Invitation {
+        partition: Partition { id: 511, secret: Secret([0; 32]), encrypted: true },
+        me: Member::LEAST,
+        server: ServerId(512),
+        control: seat(),
+        key: Key([73; 32]),
+        permanent: true,
+    };
+    let answers: [Invited; 2] = [Ok(invitation), Err("why".into())];
+    for answer in answers {
+        all.extend(write(&answer)?);
+    }
+    for part in parts(&rule())?.into_values() {
+        all.extend(part);
+    }
+    Ok(all)
+}

@@ -1,0 +1,251 @@
+//! Pools of servers that stay, whose state is in etcd: a real etcd, real servers, a real network
+//! between namespaces; servers and etcd are killed and stopped. Not here: what each registry does
+//! (`registry`).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod etcd_server;
+mod keys;
+mod launched;
+mod namespaces;
+mod pooled;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
+
+use launched::{said, until};
+use pooled::{Pool, SOON, told};
+use rustix::process::Signal;
+
+#[test]
+fn servers_find_each_other_by_the_pool_and_show_one_tree() {
+    let Some(mut pool) = Pool::all(3) else { return };
+    pool.shows(0, "seq 100 > /terral/a; mkdir /terral/d");
+    pool.shows(1, "seq 200 > /terral/d/b");
+    assert_eq!(pool.shows(2, "cat /terral/a /terral/d/b | wc -l"), "300\n");
+    for at in 0..3 {
+        let status = pool.status(at);
+        assert!(status.contains("pool      p, generation 1, kept in etcd://"), "{status}");
+    }
+    let again = descendants::ended_within(
+        pool.command(1, &["--name", "another"]).spawn().expect("starts"),
+        SOON,
+    );
+    assert!(said(&again).contains("this machine has a server of the pool p already: default"));
+    // One that leaves in order is missed by nobody, and comes again as another one.
+    pool.stops(1);
+    assert_eq!(pool.shows(2, "wc -l < /terral/d/b"), "200\n");
+    pool.serve(1, &[]);
+    assert_eq!(pool.shows(1, "wc -l < /terral/d/b"), "200\n");
+    assert!(pool.status(1).contains("member 3"), "a number is given once");
+}
+
+#[test]
+fn of_servers_that_start_at_once_one_begins_the_pool() {
+    let Some(mut pool) = Pool::new(3) else { return };
+    (0..3).for_each(|at| pool.begin(at, &[]));
+    (0..3).for_each(|at| pool.is_in(at));
+    (0..3).for_each(|at| drop(pool.shows(at, &format!("seq 10 > /terral/of{at}"))));
+    let mut numbers = Vec::new();
+    for at in 0..3 {
+        assert_eq!(pool.shows(at, "cat /terral/of* | wc -l"), "30\n");
+        let status = pool.status(at);
+        assert!(status.contains("p, generation 1,"), "{status}");
+        numbers.extend((0..3).filter(|number| status.contains(&format!("member {number} of 3"))));
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, [0, 1, 2]);
+}
+
+#[test]
+fn servers_that_were_killed_go_on_as_the_members_that_they_were() {
+    let Some(mut pool) = Pool::all(2) else { return };
+    pool.shows(0, "seq 100 > /terral/a");
+    pool.shows(1, "seq 200 > /terral/b");
+    for at in [1, 0] {
+        pool.is_killed(at);
+        pool.serve(at, &[]);
+    }
+    for at in [0, 1] {
+        assert_eq!(pool.shows(at, "cat /terral/a /terral/b | wc -l"), "300\n");
+        let status = pool.status(at);
+        assert!(status.contains(&format!("member {at} of 2")), "{status}");
+        assert!(status.contains("generation 1"), "{status}");
+    }
+    // Without a word of the pool it is not gone on with.
+    pool.is_killed(1);
+    let to = pool.to.display().to_string();
+    let without = pool.terral(1, &["serve", "--to", &to]);
+    assert!(said(&without).contains("is of the pool p: `terral serve … --control etcd://"));
+}
+
+/// A list of principals with one, and his key.
+fn principals(pool: &Pool) -> [String; 2] {
+    let write = |name: &str, text: String| {
+        let path = pool.machines.home().join(name);
+        fs::write(&path, text).expect("writes");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("changes");
+        path.display().to_string()
+    };
+    let line = format!("pilot read,list key {}\ngroup crew = key:pilot\n", keys::public(1));
+    [write("who", line), write("key", keys::private(1))]
+}
+
+const CREATE: &[&str] =
+    &["container", "create", "results", "--at", "/terral/d", "--allow", "others=read"];
+
+#[test]
+fn containers_and_principals_outlast_all_servers_of_the_pool() {
+    let Some(mut pool) = Pool::new(2) else { return };
+    let [who, key] = principals(&pool);
+    pool.serve(0, &["--principals", &who]);
+    let created = pool.terral(0, CREATE);
+    assert!(created.status.success(), "{}", said(&created));
+    let policy = pool.terral(0, &["policy", "set", "*.log", "consistency=commit"]);
+    assert!(policy.status.success(), "{}", said(&policy));
+    let shown = || told(&pool.terral(0, &["container", "show", "results"]));
+    let before = shown();
+    assert!(before.contains("others"), "{before}");
+    pool.shows(0, "seq 100 > /terral/a");
+    pool.stops(0);
+    // Another machine is the first now, and has never had the list.
+    pool.serve(1, &[]);
+    let status = pool.status(1);
+    assert!(status.contains("p, generation 2"), "{status}");
+    assert_eq!(told(&pool.terral(1, &["container", "show", "results"])), before);
+    assert!(told(&pool.terral(1, &["policy", "list"])).contains("*.log"));
+    assert_eq!(pool.shows(1, "wc -l < /terral/a"), "100\n");
+    let credential = pool.machines.home().join("credential").display().to_string();
+    let login = ["login", "--key", &key, "-o", &credential, "--instance", "default"];
+    let login = pool.terral(1, &login);
+    assert!(login.status.success(), "{}", said(&login));
+}
+
+#[test]
+fn a_pool_whose_control_is_lost_begins_anew_once_nobody_is_left_of_it() {
+    let Some(mut pool) = Pool::all(3) else { return };
+    assert!(pool.terral(0, CREATE).status.success());
+    pool.shows(1, "seq 200 > /terral/b");
+    pool.is_lost(0);
+    // Who is there goes on with what it has.
+    assert_eq!(pool.shows(1, "wc -l < /terral/b"), "200\n");
+    // Nobody begins beside it, also where the control was.
+    let refused = pool.command(0, &[]).spawn().expect("starts");
+    let output = descendants::ended_within(refused, SOON);
+    let why = said(&output);
+    assert!(!output.status.success() && why.contains("are there still, on h1, h2"), "{why}");
+    for at in [1, 2] {
+        let stopped = pool.terral(at, &["stop", "--now"]);
+        assert!(!said(&stopped).contains("error"), "{}", said(&stopped));
+        pool.ends(at);
+    }
+    // What they owed is brought before they come in again.
+    pool.serve(0, &[]);
+    pool.serve(1, &[]);
+    assert!(pool.status(1).contains("p, generation 2"), "{}", pool.status(1));
+    assert_eq!(pool.shows(0, "wc -l < /terral/b"), "200\n");
+    assert!(pool.terral(1, &["container", "show", "results"]).status.success());
+}
+
+#[test]
+fn where_the_machine_of_the_control_is_lost_for_good_a_person_says_so() {
+    let Some(mut pool) = Pool::all(2) else { return };
+    pool.shows(1, "seq 200 > /terral/b");
+    pool.is_lost(0);
+    pool.terral(1, &["stop", "--now"]);
+    pool.ends(1);
+    pool.serve(1, &["--anew"]);
+    assert!(pool.status(1).contains("p, generation 2"), "{}", pool.status(1));
+    assert_eq!(pool.shows(1, "wc -l < /terral/b"), "200\n");
+}
+
+#[test]
+fn without_etcd_all_goes_on_but_what_changes_the_pool() {
+    let Some(mut pool) = Pool::all(2) else { return };
+    pool.shows(0, "mkdir /terral/d; seq 100 > /terral/d/a");
+    pool.etcd.kill();
+    until("the status says so", || pool.status(0).contains("away for"));
+    let begin = Instant::now();
+    pool.shows(1, "seq 200 > /terral/d/b; cat /terral/d/a >> /terral/d/b; mkdir /terral/e");
+    assert_eq!(pool.shows(0, "wc -l < /terral/d/b; ls /terral"), "300\nd\ne\n");
+    assert!(begin.elapsed() < Duration::from_secs(10), "nobody waits for etcd");
+    let refused = pool.terral(1, CREATE);
+    let why = said(&refused);
+    assert!(!refused.status.success() && why.contains("nothing was changed: etcd://"), "{why}");
+    assert!(!pool.terral(0, &["container", "show", "results"]).status.success());
+    // Who waits when it comes back is answered.
+    let waits = pool.machines.terral(0).args(CREATE).spawn().expect("starts");
+    pool.etcd.start();
+    let answered = descendants::ended_within(waits, SOON);
+    assert!(answered.status.success(), "{}", said(&answered));
+    until("the status is as before", || pool.status(0).contains("kept in etcd://"));
+    assert!(pool.terral(1, &["container", "show", "results"]).status.success());
+}
+
+/// The lease of a control that stands still is over.
+fn is_given_up(pool: &Pool) {
+    // Base64 of "/terral/p/control".
+    let key = r#"{"key":"L3RlcnJhbC9wL2NvbnRyb2w="}"#;
+    let ask = format!("curl -s -d '{key}' http://{}/v3/kv/range", pool.etcd.address());
+    until("its lease is over", || {
+        let found = told(&pool.machines.shell_on(1, &ask));
+        found.contains("revision") && !found.contains("kvs")
+    });
+}
+
+#[test]
+fn a_control_that_stood_still_is_waited_for() {
+    let Some(mut pool) = Pool::new(2) else { return };
+    pool.serve(0, &[]);
+    pool.shows(0, "seq 100 > /terral/a");
+    pool.signal(0, Signal::STOP);
+    pool.begin(1, &[]);
+    is_given_up(&pool);
+    assert!(!pool.terral(1, &["status"]).status.success(), "nobody begins beside it");
+    pool.signal(0, Signal::CONT);
+    pool.is_in(1);
+    assert_eq!(pool.shows(1, "wc -l < /terral/a"), "100\n");
+    assert!(pool.status(1).contains("p, generation 1"), "{}", pool.status(1));
+    assert!(pool.terral(1, CREATE).status.success(), "it decides as before");
+}
+
+#[test]
+fn a_control_that_was_replaced_while_it_stood_still_ends() {
+    let Some(mut pool) = Pool::new(2) else { return };
+    pool.serve(0, &[]);
+    pool.shows(0, "seq 100 > /terral/a");
+    pool.signal(0, Signal::STOP);
+    pool.begin(1, &["--anew"]);
+    pool.is_in(1);
+    assert!(pool.status(1).contains("p, generation 2"), "{}", pool.status(1));
+    pool.signal(0, Signal::CONT);
+    let ended = pool.ends(0);
+    assert_eq!(ended.status.code(), Some(125), "{}", said(&ended));
+    pool.serve(0, &[]);
+    assert_eq!(pool.shows(0, "wc -l < /terral/a"), "100\n");
+    assert!(pool.terral(0, CREATE).status.success());
+    assert!(pool.status(0).contains("p, generation 2"), "{}", pool.status(0));
+}
+
+#[test]
+fn what_somebody_else_has_written_in_etcd_begins_nothing() {
+    let Some(mut pool) = Pool::new(1) else { return };
+    let put = |pool: &Pool, key: &str| {
+        let body = format!("{{\"key\":\"{key}\",\"value\":\"Z2FyYmFnZQ==\"}}");
+        let ask = format!("curl -sf -d '{body}' http://{}/v3/kv/put", pool.etcd.address());
+        until("etcd has it", || pool.machines.shell_on(0, &ask).status.success());
+    };
+    // Base64 of "/terral/p/wanted/x", "/terral/p/generation".
+    put(&pool, "L3RlcnJhbC9wL3dhbnRlZC94");
+    pool.serve(0, &[]);
+    assert_eq!(pool.shows(0, "seq 9 > /terral/a; wc -l < /terral/a"), "9\n");
+    put(&pool, "L3RlcnJhbC9wL2dlbmVyYXRpb24=");
+    until("it says so", || pool.status(0).contains("/terral/p/generation: "));
+    assert_eq!(pool.shows(0, "wc -l < /terral/a"), "9\n");
+    pool.is_killed(0);
+    let refused = pool.command(0, &[]).output().expect("starts");
+    assert!(said(&refused).contains("/terral/p/generation: "), "{}", said(&refused));
+}
