@@ -4,8 +4,8 @@
 //!
 //! Invariant: where others may rename, a process of root's changes owner, permission bits and
 //! attributes, and moves, nothing that is another object than the one that is known. What it does
-//! for a user it does as him (`whom`), and needs none of this. Not here: that of many things nothing
-//! is known, and that a number may come again (decision `users`).
+//! for a user it does as him (`whom`), and needs none of this. Not here: that of many things
+//! nothing is known, and that a number may come again (decision `users`).
 
 use std::fs::{File, Metadata, Permissions};
 use std::os::fd::OwnedFd;

@@ -416,7 +416,8 @@ impl NameSink for Scripted {
     }
 }
 
-/// It is changed where anybody may rename, as by root: so it is to be what is known, if anything is.
+/// It is changed where anybody may rename, as by root: so it is to be what is known, if anything
+/// is.
 fn must_be(inode: u64, is: Option<Object>) -> rustix::io::Result<()> {
     match is.is_some_and(|is| is != Object::NONE && is != Object::new(inode)) {
         true => Err(Errno::PERM),
