@@ -44,7 +44,8 @@ pub struct Arguments {
     /// Be a server of a pool, whose state is in etcd: etcd://HOST:PORT[,HOST:PORT…], or etcds://
     /// with TLS. The first begins it; all others come in by themselves. With --to, which is the
     /// same directory for all of them
-    #[arg(long, value_name = "URL", requires = "pool", conflicts_with_all = ["join", "spill"])]
+    #[arg(long, value_name = "URL", requires_all = ["pool", "to"])]
+    #[arg(conflicts_with_all = ["join", "spill"])]
     pub control: Option<Place>,
     /// The name of the pool
     #[arg(long, value_name = "NAME", requires = "control", value_parser = name)]
@@ -252,9 +253,14 @@ impl Entrance {
     }
 
     /// What a server is told that goes on as the member that it was.
-    fn back(self) -> Result<Pool> {
+    fn back(mut self) -> Result<Pool> {
+        self.look()?;
         let generation = self.generation()?.map(|(now, entry)| (now, entry.changed));
         let Some((generation, revision)) = generation else { bail!("{}: is gone", self.name) };
+        if generation.by.host == self.machine.host && generation.by.user == self.machine.user {
+            // It may have been given another one since it began.
+            self.keep_list()?;
+        }
         Ok(self.told(generation, revision))
     }
 
@@ -274,9 +280,18 @@ impl Entrance {
     /// Begins the pool's partition, or is let into it.
     fn enter(mut self) -> Result<Entered> {
         let begin = Instant::now();
-        let mut told = false;
+        let (mut told, mut was_there) = (false, None);
         loop {
             self.look()?;
+            match self.generation()? {
+                Some(_) => was_there = Some(Instant::now()),
+                // etcd has lost its keys: who has the pool writes them anew.
+                None if was_there.is_some_and(|at| at.elapsed() < POOL_TERM + SLACK) => {
+                    std::thread::sleep(POLL * 4);
+                    continue;
+                }
+                None => {}
+            }
             if self.view.entry(&self.keys.control()).is_some() {
                 if let Some(entered) = self.come_in()? {
                     return Ok(entered);

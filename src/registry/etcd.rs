@@ -110,8 +110,11 @@ impl Etcd {
     /// What etcd says that it does not do.
     fn said(&self, at: &str, status: u16, failure: &Failure) -> Error {
         let needs = failure.error.contains("user name is empty");
+        // Users were changed since it was given: another one is good.
+        let is_old = failure.error.contains("revision of auth store is old");
         let kind = match failure.code {
             _ if needs => ErrorKind::Denied,
+            _ if is_old => ErrorKind::Unauthorized,
             code::DENIED => ErrorKind::Denied,
             code::UNAUTHENTICATED => ErrorKind::Unauthorized,
             code::NOT_FOUND => ErrorKind::NotFound,

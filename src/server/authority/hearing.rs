@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terral_format::ids::Asker;
+use terral_format::ids::{Asker, SessionSlot};
 
 use super::lease::TERM;
 use crate::core::world::Tick;
@@ -67,10 +67,37 @@ impl Hearing {
         self.begun.remove(&asker);
     }
 
+    /// A session is over: the next one of its number, which asks under the same numbers, has asked
+    /// for nothing yet.
+    pub fn has_ended(&mut self, session: SessionSlot) {
+        self.begun.retain(|asker, _| asker.session != session);
+        self.waits.retain(|asker, _| asker.session != session);
+    }
+
     /// Whether somebody waits. Time has passed: who is gone does not.
     pub fn tick(&mut self, now: Tick) -> bool {
         self.begun.retain(|_, begun| now.since(begun.since) < GONE);
         self.waits.retain(|_, since| now.since(*since) < GONE);
         !self.begun.is_empty() || !self.waits.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asker, Begun, Hearing, SessionSlot, Tick};
+
+    #[test]
+    fn what_a_program_began_that_was_killed_is_not_taken_for_what_the_next_one_asks() {
+        let asker = |session| Asker { session: SessionSlot(session), index: 0, sequence: 1 };
+        let begun = Begun { version: 7, sessions: 0, since: Tick(0) };
+        let mut hearing = Hearing::default();
+        for session in [1, 2] {
+            hearing.begins(asker(session), begun);
+            hearing.waits(asker(session), Tick(5));
+        }
+        hearing.has_ended(SessionSlot(1));
+        assert_eq!([1, 2].map(|session| hearing.of(asker(session))), [None, Some(begun)]);
+        assert_eq!(hearing.waits(asker(1), Tick(9)), Tick(9), "it has not waited yet");
+        assert_eq!(hearing.waits(asker(2), Tick(9)), Tick(5));
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use terral_format::disk::membership::{Creation, Membership};
 use terral_format::ids::{
-    Asker, Ino, Lsn, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish,
+    Asker, Ino, Member, Number, Operation, ServerId, SessionSlot, Thing, Wish,
 };
 use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
@@ -37,6 +37,7 @@ mod keeping;
 mod knowing;
 mod loads;
 mod losses;
+mod mover;
 mod outbox;
 mod settling;
 mod transactions;
@@ -54,6 +55,7 @@ pub use loads::Load;
 use loads::Loads;
 use losses::Losses;
 pub use losses::Restoring;
+pub(crate) use mover::Mover;
 use outbox::Outbox;
 pub use settling::Until;
 pub use transactions::Doubt;
@@ -100,22 +102,6 @@ pub(super) struct Wished {
     pub(super) stage: Stage,
 }
 
-/// A directory that this member moves to another path, while the others rest.
-pub(crate) struct Mover {
-    pub moving: Moving,
-    /// For whom, as long as it may still fail, and since when.
-    pub asker: Option<Asker>,
-    pub since: Tick,
-    /// What the permanent store is owed of it, once it is sure.
-    pub owed: Option<Lsn>,
-    /// Who rests.
-    pub rest: BTreeSet<Member>,
-    /// Who knows that it is done.
-    pub know: BTreeSet<Member>,
-    /// Since when it is.
-    pub done: Option<Tick>,
-}
-
 /// The server's part in the protocol.
 enum Part {
     /// As records left it.
@@ -133,17 +119,6 @@ macro_rules! here {
             placement: &$members.roster.placement,
         }
     };
-}
-
-impl Mover {
-    pub(crate) fn of(
-        moving: Moving,
-        (asker, since): (Option<Asker>, Tick),
-        owed: Option<Lsn>,
-    ) -> Self {
-        let (rest, know) = Default::default();
-        Mover { moving, asker, since, owed, rest, know, done: None }
-    }
 }
 
 /// This server as a member of a partition.

@@ -60,6 +60,7 @@ fn end(state: &mut State, session: SessionSlot) -> Result<()> {
     requiring::has_ended(state, session);
     creating::has_ended(state, session);
     asking::has_ended(state, session);
+    state.authz.hearing.has_ended(session);
     let totals = counted.unwrap_or_default();
     state.record(Local::SessionEnded { session, totals });
     releasing::reclaim_lock_blocks(state);

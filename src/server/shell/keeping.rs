@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use terral_format::ids::Member;
@@ -311,6 +312,7 @@ impl Keeper {
 
     /// Lets in who asks for it, once the registry knows of him.
     fn let_in(&mut self, shared: &Shared, kept: u64) -> Result<()> {
+        let begin = Instant::now();
         let prefix = self.pool.keys.wanted();
         let wanted = self.pool.registry.below(&prefix)?.entries;
         self.invited.retain(|key, _| wanted.iter().any(|entry| entry.key == *key));
@@ -330,7 +332,11 @@ impl Keeper {
             let key = format!("{}{end}", self.pool.keys.invited());
             let (value, lease) = (pool::write(invited)?, Some(self.pool.registry.grant(ANSWER)?));
             let changes = [Change::Put { key, value, lease }, Change::Remove(entry.key.clone())];
-            self.pool.registry.commit(&self.guards(), &changes)?;
+            // A control that is none any more answers nobody; one that is keeps saying so.
+            let answered = self.pool.registry.commit(&self.guards(), &changes)?;
+            if answered.is_none() || begin.elapsed() > BEAT || shared.over.load(Ordering::SeqCst) {
+                break;
+            }
         }
         Ok(())
     }

@@ -29,9 +29,12 @@ impl Members {
     /// The registry has this version of what the control says.
     pub fn was_kept(&mut self, version: u64) {
         if let Some(keeping) = &mut self.keeping {
-            keeping.kept = keeping.kept.max(version);
-            // Who waits for that looks again.
-            self.go_on();
+            let before = keeping.kept;
+            keeping.kept = before.max(version);
+            if version > before {
+                // Who waits for that looks again.
+                self.go_on();
+            }
         }
     }
 
