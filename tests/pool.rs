@@ -183,7 +183,10 @@ fn without_etcd_all_goes_on_but_what_changes_the_pool() {
     let answered = descendants::ended_within(waits, SOON);
     let told = said(&answered);
     assert!(answered.status.success() || told.contains("nothing was changed"), "{told}");
-    until("it is decided", || pool.terral(0, CREATE).status.success());
+    until("it is decided", || {
+        pool.terral(0, CREATE);
+        pool.terral(0, &["container", "show", "results"]).status.success()
+    });
     until("the status is as before", || pool.status(0).contains("kept in etcd://"));
     assert!(pool.terral(1, &["container", "show", "results"]).status.success());
 }
