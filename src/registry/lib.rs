@@ -1,6 +1,6 @@
 //! Small state that outlives the servers that write it: keys with revisions, changed in
-//! transactions, some of them for as long as a lease is kept. One trait, and who keeps it: this
-//! process ([`embedded`]) or etcd ([`etcd`]).
+//! transactions, some of them for as long as a lease is kept. One trait, and who keeps it: etcd
+//! ([`etcd`]), or, in tests, this process (`embedded`).
 //!
 //! Not here: what the keys mean (`server`, `cli`), and who may change what in a partition.
 
@@ -11,6 +11,7 @@ pub mod registry;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 
+#[cfg(any(test, feature = "conformance"))]
 pub mod embedded;
 
 mod answers;

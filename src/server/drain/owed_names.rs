@@ -62,8 +62,10 @@ pub struct NameJob {
     other: Option<Vec<u8>>,
     /// With whose rights it is done, if not with this server's.
     user: Option<Arc<Person>>,
-    /// What is moved or changed, as it is known to be there; what has the name that is made.
-    is: (Option<Ino>, Option<Object>),
+    /// What has the name that is made, if it makes one and that is known.
+    makes: Option<Ino>,
+    /// Which object what it moves or changes is known to be there.
+    is: Option<Object>,
 }
 
 /// What was done, and what is to be noted of it.
@@ -100,24 +102,20 @@ fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
     }
 }
 
-/// What an operation makes, and which object what it moves or changes is known to be there.
-fn subject(state: &State, lsn: Lsn, operation: &NameOperation) -> (Option<Ino>, Option<Object>) {
-    match operation {
-        NameOperation::MakeDirectory { .. }
-        | NameOperation::MakeLink { .. }
-        | NameOperation::MakeFifo { .. } => (state.names.owed_made(lsn), None),
-        NameOperation::Rename { ino, .. }
-        | NameOperation::Change { ino, .. }
-        | NameOperation::SetXattr { ino, .. } => {
-            // Of a file that replaces another one, that one is what is known.
-            let inode = state.names.inode(*ino).filter(is_known);
-            let known = inode.and_then(|inode| inode.published).map(Fingerprint::object);
-            // Where there are users, what is not known may be anything that one has put there.
-            let users = state.members.as_ref().is_some_and(|members| members.has_users());
-            (None, known.or(users.then_some(Object::NONE)))
-        }
-        _ => (None, None),
-    }
+/// Which object what an operation moves or changes is known to be there.
+fn object_of(state: &State, operation: &NameOperation) -> Option<Object> {
+    let (NameOperation::Rename { ino, .. }
+    | NameOperation::Change { ino, .. }
+    | NameOperation::SetXattr { ino, .. }) = operation
+    else {
+        return None;
+    };
+    // Of a file that replaces another one, that one is what is known.
+    let inode = state.names.inode(*ino).filter(is_known);
+    let known = inode.and_then(|inode| inode.published).map(Fingerprint::object);
+    // Where there are users, what is not known may be anything that one has put there.
+    let users = state.members.as_ref().is_some_and(|members| members.has_users());
+    known.or(users.then_some(Object::NONE))
 }
 
 impl Brought {
@@ -147,10 +145,11 @@ impl NameJob {
             operation => operation,
         };
         let exchanging = state.names.exchanging(lsn);
-        let (user, is) = (state.names.owed_for(lsn), subject(state, lsn, &operation));
+        let (user, makes) = (state.names.owed_for(lsn), state.names.owed_made(lsn));
+        let is = object_of(state, &operation);
         state.names.may_be_begun();
         state.fetches.spoil(&operation.paths());
-        Some(NameJob { lsn, operation, resumed, looks, exchanging, other, user, is })
+        Some(NameJob { lsn, operation, resumed, looks, exchanging, other, user, makes, is })
     }
 
     /// Whether it moves names, and does not only look whether it has.
@@ -248,7 +247,7 @@ impl NameJob {
             }
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
-                let rename = || within(shared, backing, to, || backing.rename(from, to, self.is.1));
+                let rename = || within(shared, backing, to, || backing.rename(from, to, self.is));
                 // What somebody has put in its place stays there.
                 let rename = || unless_gone(backing, from, rename()).map(Option::flatten);
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
@@ -259,11 +258,11 @@ impl NameJob {
                 };
             }
             NameOperation::SetXattr { path, name, value, .. } => {
-                let done = backing.set_xattr(path, (name, value.as_deref()), self.is.1);
+                let done = backing.set_xattr(path, (name, value.as_deref()), self.is);
                 xattr_done(brought, done)?;
             }
             NameOperation::Change { path, change, .. } => {
-                let mut found = done_before(backing.change(path, *change, self.is.1))?;
+                let mut found = done_before(backing.change(path, *change, self.is))?;
                 if let Some(found) = &mut found
                     && change.modified_ns == Some(found.modified_ns)
                 {
@@ -369,7 +368,7 @@ impl NameJob {
                 exchanging::is_seen_renamed(state, ino, renamed(touched, self.resumed));
             }
         }
-        is_made(state, self.is.0, brought.made);
+        is_made(state, self.makes, brought.made);
         if let (true, Some(ino)) = (brought.gone, inos[0]) {
             bring_again(state, ino);
         }

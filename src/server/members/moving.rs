@@ -240,12 +240,9 @@ pub fn heard(state: &mut State, from: Member, id: u64, rests: bool) {
         mover.know.insert(from);
     }
     let now = state.world.now();
-    let waits = |mover: &Mover| !mover.moving.done;
-    let rest = members
-        .mover
-        .as_ref()
-        .filter(|mover| waits(mover))
-        .is_some_and(|mover| awaited(members, mover.since, now).is_subset(&mover.rest));
+    let rest = members.mover.as_ref().is_some_and(|mover| {
+        !mover.moving.done && awaited(members, mover.since, now).is_subset(&mover.rest)
+    });
     let owed = known_by_all(members, now);
     owed.into_iter().for_each(|owed| is_over(state, owed));
     if rest || owed.is_some() {

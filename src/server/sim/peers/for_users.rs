@@ -6,26 +6,19 @@ use std::time::Duration;
 use terral_format::disk::Record;
 use terral_format::disk::facts::Fact;
 use terral_format::ids::{Member, Operation, Thing};
-use terral_format::moment::Moment;
 use terral_format::wire::attributes::Kind;
 use terral_format::wire::message::{RenameHow, Request};
-use terral_format::wire::peers::{Frame, Message, Work};
+use terral_format::wire::peers::{Message, Work};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Control;
 use terral_format::wire::things::{By, Change, Child, Look, Made, Outcome};
 
 use super::dir::there;
+use super::hostile_user::frame;
 use super::users::{BOB, house, house_of, person, put, roots, set_mode};
 use super::{Peers, member};
 use crate::members::role::Served;
 use crate::sharing::{serving, users};
-
-fn frame(messages: Vec<Message>) -> Frame {
-    let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));
-    let (sent, renewed, renew) = (Moment(0), None, false);
-    let (from, server) = (member(2), terral_format::ids::ServerId(1));
-    Frame { from, server, epoch, taken, before, messages, sent, renewed, renew }
-}
 
 /// His server has a directory made in one of root's.
 fn makes(peers: &mut Peers, by: Member, name: &[u8], number: u64) {

@@ -25,7 +25,8 @@ use crate::naming::elsewhere;
 use crate::sharing::{bodies, serving, user_wants, users};
 use crate::sim::client::{CREATE, READ};
 
-fn frame(messages: Vec<Message>) -> Frame {
+/// What bob's server sends.
+pub(super) fn frame(messages: Vec<Message>) -> Frame {
     let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));
     let (sent, renewed, renew) = (Moment(0), None, false);
     let (from, server) = (member(2), ServerId(1));
