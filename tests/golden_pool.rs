@@ -4,10 +4,10 @@ use terral_format::Result;
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::capability::{Revocation, Revoked};
 use terral_format::wire::pool::{
-    Generation, Invited, Machine, Server, Stage, Wanted, parts, write,
+    Generation, Invited, Machine, Replaced, Server, Stage, Wanted, parts, write,
 };
 use terral_format::wire::roster::{
-    Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing,
+    Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing, Verdict,
 };
 use terral_format::wire::status::PoolStatus;
 
@@ -51,13 +51,17 @@ fn rule() -> Rule {
         quotas: vec![(bounded.name, bounded.quota)],
         placement: placement(),
         groups: vec![group()],
+        control: Some(Member::LEAST),
     }
 }
 
 /// Each record, one behind the other.
 pub fn records() -> Result<Vec<u8>> {
     let stages = [Stage::Claimed, Stage::Begun(507), Stage::Ended];
-    let generation = |stage| Generation { number: 508, by: machine(), token: 509, stage };
+    let control = Member::LEAST;
+    let replaced = Some(Replaced { member: control, verdict: Verdict::Fenced });
+    let generation =
+        |stage| Generation { number: 508, by: machine(), token: 509, stage, control, replaced };
     let mut all = Vec::new();
     for stage in stages {
         all.extend(write(&generation(stage))?);
@@ -71,6 +75,7 @@ pub fn records() -> Result<Vec<u8>> {
         server: ServerId(512),
         control: seat(),
         key: Key([73; 32]),
+        root: Some(seat()),
         permanent: true,
     };
     let answers: [Invited; 2] = [Ok(invitation), Err("why".into())];

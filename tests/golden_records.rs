@@ -155,7 +155,7 @@ fn operations() -> [NameOperation; 10] {
     ]
 }
 
-fn authority() -> [Local; 20] {
+fn authority() -> [Local; 21] {
     let held = Held {
         rights: RIGHTS,
         below: Some(b"out".to_vec()),
@@ -190,6 +190,7 @@ fn authority() -> [Local; 20] {
         Local::Token { ino: Ino(260), token: 261 },
         Local::Fenced { ino: Ino(262), token: 263 },
         revoked(Revocation::Principal("gss:alice".parse().expect("is one"))),
+        revoked(Revocation::HandedOut),
         Local::Container(Altered::Is(container())),
         Local::Container(Altered::Ended(container().name)),
         Local::Quota(container().name, bounded().quota),

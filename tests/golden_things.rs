@@ -155,7 +155,8 @@ fn settings() -> [Setting; 4] {
 /// Every record of a member.
 pub fn records() -> Vec<Membership> {
     let transacts = transacts().into_iter().map(Membership::Transacts);
-    of_things().into_iter().chain(transacts).collect()
+    let control = Membership::Control(Member::LEAST);
+    of_things().into_iter().chain(transacts).chain([control]).collect()
 }
 
 /// Those of transactions.

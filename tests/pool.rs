@@ -236,6 +236,84 @@ fn a_control_that_was_replaced_while_it_stood_still_ends() {
     assert!(pool.status(0).contains("p, generation 2"), "{}", pool.status(0));
 }
 
+/// Another server takes over from a control that is not there.
+fn takes_over(pool: &Pool, at: usize, dead: &[&str]) {
+    let fence = [&["fence", "0"][..], dead].concat();
+    let early = said(&pool.terral(at, &fence));
+    assert!(early.contains("has said within the last 10 s that it is there"), "{early}");
+    is_given_up(pool);
+    let fenced = pool.terral(at, &fence);
+    assert!(fenced.status.success(), "{}", said(&fenced));
+    assert!(said(&fenced).contains("this server is the control of the pool now"));
+}
+
+#[test]
+fn another_server_takes_over_from_a_control_whose_machine_is_lost() {
+    let Some(mut pool) = Pool::new(3) else { return };
+    let [who, key] = principals(&pool);
+    pool.serve(0, &["--principals", &who]);
+    (1..3).for_each(|at| pool.serve(at, &[]));
+    assert!(pool.terral(0, CREATE).status.success());
+    pool.shows(1, "mkdir /terral/e; seq 200 > /terral/e/b");
+    pool.shows(2, "seq 100 > /terral/e/a; cat /terral/e/b > /terral/top");
+    pool.is_lost(0);
+    takes_over(&pool, 1, &["--dead"]);
+    for at in [1, 2] {
+        assert_eq!(pool.shows(at, "cat /terral/e/a /terral/e/b /terral/top | wc -l"), "500\n");
+        pool.shows(at, &format!("seq 9 > /terral/of{at}; seq 9 > /terral/e/of{at}"));
+        assert!(pool.terral(at, &["container", "show", "results"]).status.success());
+    }
+    // It decides, and its log says so.
+    pool.is_killed(1);
+    pool.serve(1, &[]);
+    let policy = pool.terral(2, &["policy", "set", "*.log", "consistency=commit"]);
+    assert!(!policy.status.success(), "that is done where the control is");
+    let policy = pool.terral(1, &["policy", "set", "*.log", "consistency=commit"]);
+    assert!(policy.status.success(), "{}", said(&policy));
+    until("the others hear of it", || told(&pool.terral(2, &["policy", "list"])).contains("*.log"));
+    let credential = pool.machines.home().join("credential").display().to_string();
+    let login = ["login", "--key", &key, "-o", &credential, "--instance", "default"];
+    let login = pool.terral(1, &login);
+    assert!(login.status.success(), "{}", said(&login));
+    // The machine is there again, as another member of the same partition.
+    pool.serve(0, &[]);
+    let status = pool.status(0);
+    assert!(status.contains("p, generation 1") && status.contains("member 3"), "{status}");
+    assert_eq!(pool.shows(0, "cat /terral/of1 /terral/of2 /terral/e/of1 | wc -l"), "27\n");
+    (0..3).for_each(|at| drop(pool.shows(at, &format!("seq 9 > /terral/again{at}"))));
+    // Who has taken over may be lost, too.
+    pool.is_lost(1);
+    until("its lease is over", || pool.terral(2, &["fence", "1", "--dead"]).status.success());
+    for at in [0, 2] {
+        assert_eq!(pool.shows(at, "cat /terral/e/a /terral/again0 /terral/again2 | wc -l"), "118\n");
+    }
+    [0, 2].into_iter().for_each(|at| pool.stops(at));
+    let arrived = fs::read_to_string(pool.to.join("again0")).expect("has arrived");
+    assert_eq!(arrived.lines().count(), 9);
+}
+
+#[test]
+fn a_control_that_stood_still_and_was_removed_ends_and_comes_in_as_another_member() {
+    let Some(mut pool) = Pool::all(2) else { return };
+    pool.shows(0, "seq 100 > /terral/a");
+    pool.shows(1, "seq 200 > /terral/b");
+    pool.signal(0, Signal::STOP);
+    takes_over(&pool, 1, &[]);
+    assert_eq!(pool.shows(1, "wc -l < /terral/b"), "200\n");
+    pool.signal(0, Signal::CONT);
+    let ended = pool.ends(0);
+    assert_eq!(ended.status.code(), Some(125), "{}", said(&ended));
+    // What it owed is brought, and found.
+    pool.serve(0, &[]);
+    let status = pool.status(0);
+    assert!(status.contains("p, generation 1") && status.contains("member 2"), "{status}");
+    let dead = pool.terral(1, &["fence", "0", "--dead"]);
+    assert!(dead.status.success(), "{}", said(&dead));
+    for at in [0, 1] {
+        assert_eq!(pool.shows(at, "cat /terral/a /terral/b | wc -l"), "300\n");
+    }
+}
+
 #[test]
 fn what_somebody_else_has_written_in_etcd_begins_nothing() {
     let Some(mut pool) = Pool::new(1) else { return };

@@ -15,8 +15,8 @@ use crate::report::{self, note};
 /// Removes a machine that is lost from a run over several machines
 #[derive(Args)]
 #[command(after_help = "\
-To be asked on the machine where the run began. The others wait no more for the machine that is
-removed, which is never let in again:
+To be asked on the machine where the run began; in a pool, where its control is. The others wait no
+more for the machine that is removed, which is never let in again:
 
   * what only its memory had is lost: using it is an error (EIO) that names the member. `terral
     status`, and the end of the run (74), list the files by the names that are known;
@@ -30,6 +30,10 @@ directory have: names that only it knew are missing, what it removed last may be
 be told of changes in them. Say --dead only if its servers and programs do nothing any more: the
 machine is down, was started again, or `terral` and all programs there were killed. It may be said
 later, of a member that was removed without.
+
+Of a pool the machine of the control may be lost, too: asked to remove that, on any other machine,
+the server there takes over and is the control from then on. What was decided stays; credentials and
+capabilities that were handed out are over (`terral login` again).
 
 Examples:
   terral fence node7 --dead
@@ -66,13 +70,14 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let Some(partition) = client.status()?.partition else {
         bail!("{name}: this server is alone: there is no machine to remove");
     };
-    if partition.me != partition.control {
-        let control = partition.control;
-        bail!("{name}: only {control} removes machines: ask there, where the run began");
-    }
     let hosts = Hosts::of(client.instance());
     let member = member(arguments, &hosts, &partition)?;
-    let shown = hosts.name(member);
+    let (shown, control) = (hosts.name(member), partition.control);
+    let takes_over = member == control && partition.pool.is_some();
+    if partition.me != control && !takes_over {
+        let hosted = hosts.name(control);
+        bail!("{name}: only {hosted}, which is the control, removes machines: ask there");
+    }
     match client.fence(member, arguments.dead) {
         Err(error) if error.kind == ErrorKind::Exists => bail!(
             "{shown}: was removed before{}",
@@ -90,6 +95,9 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         let (number, dead) = (member.number(), arguments.dead);
         report::json(&json!({ "instance": name, "member": number, "dead": dead }))?;
     } else {
+        if takes_over && partition.me != control {
+            note(format_args!("this server is the control of the pool now"));
+        }
         let rest = match arguments.dead {
             true => "directories that it had are put together from what is left",
             false => "if it is dead, say so (--dead): then its directories can be used again",

@@ -20,9 +20,9 @@ use terral_registry::login::Login;
 use terral_registry::place::Place;
 use terral_registry::registry::{Change, Guard, Registry, View};
 use terral_server::records::{
-    Generation, Inherited, Invited, Keys, Machine, Secret, Server, Stage, Wanted,
+    Generation, Inherited, Invited, Keys, Machine, Secret, Server, Stage, Standing, Wanted,
 };
-use terral_server::{Listing, POOL_TERM, Part, Pool, records};
+use terral_server::{Listing, Member, POOL_TERM, Part, Pool, records};
 
 use crate::instances;
 use crate::members::this;
@@ -71,6 +71,8 @@ struct Noted {
     control: String,
     generation: u64,
     token: u128,
+    /// Which member, where that was known.
+    member: Option<Member>,
 }
 
 fn noted(instance: &Path) -> Option<Noted> {
@@ -218,11 +220,22 @@ impl Entrance {
             return Ok(false);
         };
         let generation = self.generation()?;
+        if self.was_removed(&noted)? {
+            return Ok(false);
+        }
         let is = generation.is_some_and(|(now, _)| {
             (noted.generation, noted.token) == (now.number, now.token)
                 && matches!(now.stage, Stage::Begun(_))
         });
         Ok(is && noted.pool == self.name)
+    }
+
+    /// Whether the control has removed the member that was here.
+    fn was_removed(&self, noted: &Noted) -> Result<bool> {
+        let roster = records::roster(&self.kept());
+        let roster = roster.with_context(|| format!("who is in the pool {}", self.name))?;
+        let seat = noted.member.and_then(|member| roster.seat(member));
+        Ok(seat.is_some_and(|seat| matches!(seat.standing, Standing::Removed { .. })))
     }
 
     /// Goes through it: as the member that it was, if it was `taken` over, or as a new one. What
@@ -274,6 +287,7 @@ impl Entrance {
             machine: self.machine.clone(),
             instance: instances::name_of(&self.instance),
             principals: None,
+            list: self.instance.join(LIST),
         }
     }
 
@@ -305,7 +319,8 @@ impl Entrance {
                     return Ok(entered);
                 }
             } else if begin.elapsed() > POOL_TERM + SLACK && self.may_claim()? {
-                bail!(self.are_there(&alive));
+                let control = self.generation()?.map_or(Member::LEAST, |(now, _)| now.control);
+                bail!(self.are_there(&alive, control));
             }
             std::thread::sleep(POLL * 4);
             let Some((now, _)) = self.generation()? else { continue };
@@ -335,14 +350,15 @@ impl Entrance {
     }
 
     /// Who keeps the pool from beginning anew, and what is to be done.
-    fn are_there(&self, alive: &[Server]) -> String {
+    fn are_there(&self, alive: &[Server], control: Member) -> String {
         let named: Vec<_> = alive.iter().map(|one| one.machine.host.as_str()).collect();
         format!(
-            "servers of the partition that the pool {} had are there still, on {}: end them \
-             (`terral stop --now` there; what they owe is kept, and brought by the next `terral \
-             serve` there)",
+            "servers of the partition that the pool {} has are there still, on {}: have one of them \
+             take over (`terral fence {} --dead` there), or end them (`terral stop --now` there; \
+             what they owe is kept, and brought by the next `terral serve` there)",
             self.name,
-            named.join(", ")
+            named.join(", "),
+            control.number()
         )
     }
 
@@ -360,7 +376,8 @@ impl Entrance {
         let inherited = self.inherited()?;
         let by = self.machine.clone();
         let token = records::random()?;
-        let generation = Generation { number, by, token, stage: Stage::Claimed };
+        let (stage, control) = (Stage::Claimed, Member::LEAST);
+        let generation = Generation { number, by, token, stage, control, replaced: None };
         // Who dies before it has begun is in nobody's way once this is over.
         let lease = Some(self.registry.grant(POOL_TERM)?);
         let value = self.machine.host.clone().into_bytes();
@@ -372,7 +389,7 @@ impl Entrance {
         let Some(revision) = self.registry.commit(&guards, &changes)? else { return Ok(None) };
         let pool = self.told(generation, revision);
         self.keep_list()?;
-        self.note(&pool.generation)?;
+        self.note(&pool.generation, control)?;
         if number == 1 {
             note(format_args!("begins the pool {}", self.name));
         } else {
@@ -402,12 +419,13 @@ impl Entrance {
         text.map_or(Ok(()), |text| write_own(&self.instance.join(LIST), &text))
     }
 
-    fn note(&self, generation: &Generation) -> Result<()> {
+    fn note(&self, generation: &Generation, member: Member) -> Result<()> {
         let noted = Noted {
             pool: self.name.clone(),
             control: self.registry.describe(),
             generation: generation.number,
             token: generation.token,
+            member: Some(member),
         };
         write_own(&self.instance.join(NOTE), &serde_json::to_vec(&noted)?)
     }
@@ -462,7 +480,7 @@ impl Entrance {
             bail!("the pool {} has begun anew meanwhile: again", self.name);
         }
         let pool = self.told(generation, revision);
-        self.note(&pool.generation)?;
+        self.note(&pool.generation, invitation.me)?;
         Ok(Some(Entered { pool, part: Part::Invited(Box::new(invitation)) }))
     }
 }

@@ -19,13 +19,13 @@ use crate::wire::transactions::{Set, TransactionId};
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Membership {
-    /// This server is that member, and its memory that server. The root was born there.
+    /// This server is that member, and its memory that server.
     Joined {
         /// Which.
         me: Member,
         /// Of which life of its memory.
         server: ServerId,
-        /// Whose number the root has; it is the control, too.
+        /// Whose number the root has; it is the control, too, as long as nothing else is said.
         root: Member,
         /// Of which partition.
         partition: Partition,
@@ -212,6 +212,8 @@ pub enum Membership {
     Placement(Placement),
     /// Of transactions of which several members have a part.
     Transacts(Transacts),
+    /// Who says who is in, if that is not where the root was born any more.
+    Control(Member),
 }
 
 /// What is so of a transaction of which several members have a part.

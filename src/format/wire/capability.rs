@@ -144,6 +144,8 @@ pub enum Revocation {
     Principal(Principal),
     /// This credential, and all that were got by it.
     Credential(CredentialId),
+    /// All that a control has handed out before, as it is the control no more.
+    HandedOut,
 }
 
 /// Something that was revoked, and when.

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use super::containers::{Container, ContainerName, Group, Quota};
 use super::placement::Layout;
-use super::roster::{Invitation, Key, Rule};
+use super::roster::{Invitation, Key, Roster, Rule, Verdict};
 use crate::frame;
 use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 1;
+pub const POOL: u16 = 2;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -114,6 +114,19 @@ pub struct Generation {
     pub token: u128,
     /// How far it is.
     pub stage: Stage,
+    /// Which member its control is.
+    pub control: Member,
+    /// What the one before has become, if there was one.
+    pub replaced: Option<Replaced>,
+}
+
+/// A control of this partition that is none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// Which member it was.
+    pub member: Member,
+    /// Why it was removed.
+    pub verdict: Verdict,
 }
 
 /// A server that is there.
@@ -182,6 +195,40 @@ pub fn parts(rule: &Rule) -> Result<BTreeMap<&'static str, Vec<u8>>> {
     ]))
 }
 
+fn part<T: Default + for<'de> Deserialize<'de>>(
+    parts: &BTreeMap<String, Vec<u8>>,
+    name: &str,
+) -> Result<T> {
+    parts.get(name).map_or(Ok(T::default()), |bytes| read(name, bytes))
+}
+
+/// All that a control has decided: what is below [`Keys::kept`], by the names of parts. Who says so
+/// is not in it.
+///
+/// # Errors
+/// Those of [`read`]: who cannot read all of it must not go on without.
+pub fn rule(parts: &BTreeMap<String, Vec<u8>>) -> Result<Rule> {
+    Ok(Rule {
+        roster: part(parts, "members")?,
+        certificates: part(parts, "keys")?,
+        policies: part(parts, "policies")?,
+        revoked: part(parts, "revoked")?,
+        containers: part(parts, "containers")?,
+        quotas: part(parts, "quotas")?,
+        placement: part(parts, "placement")?,
+        groups: part(parts, "groups")?,
+        control: None,
+    })
+}
+
+/// Who is in, as far as that was written down.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn roster(parts: &BTreeMap<String, Vec<u8>>) -> Result<Roster> {
+    part(parts, "members")
+}
+
 /// What of that holds for whatever partition the pool has next. Who was a member, and what was
 /// revoked of capabilities that nobody has any more, is over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -202,26 +249,14 @@ pub struct Inherited {
 /// Of what is below [`Keys::kept`], by the names of parts.
 ///
 /// # Errors
-/// Those of [`read`]: who cannot read all of it must not begin without.
+/// Those of [`rule`].
 pub fn inherited(parts: &BTreeMap<String, Vec<u8>>) -> Result<Inherited> {
-    fn part<T: Default + for<'de> Deserialize<'de>>(
-        parts: &BTreeMap<String, Vec<u8>>,
-        name: &str,
-    ) -> Result<T> {
-        parts.get(name).map_or(Ok(T::default()), |bytes| read(name, bytes))
-    }
-    let revoked: Vec<super::capability::Revoked> = part(parts, "revoked")?;
-    let mut rule = Rule { policies: part(parts, "policies")?, ..Rule::default() };
-    rule.placement = part(parts, "placement")?;
-    rule.placement.storage = None;
-    rule.placement.layouts.retain(|one| !matches!(one.layout, Layout::One(_)));
-    Ok(Inherited {
-        containers: part(parts, "containers")?,
-        quotas: part(parts, "quotas")?,
-        groups: part(parts, "groups")?,
-        rule,
-        epoch: revoked.iter().map(|one| one.epoch).max().unwrap_or(0),
-    })
+    let Rule { policies, revoked, containers, quotas, mut placement, groups, .. } = rule(parts)?;
+    placement.storage = None;
+    placement.layouts.retain(|one| !matches!(one.layout, Layout::One(_)));
+    let epoch = revoked.iter().map(|one| one.epoch).max().unwrap_or(0);
+    let rule = Rule { policies, placement, ..Rule::default() };
+    Ok(Inherited { containers, quotas, groups, rule, epoch })
 }
 
 #[cfg(test)]
@@ -232,11 +267,13 @@ mod tests {
 
     use super::{Generation, Machine, Stage, inherited, is_name, parts, read, write};
     use crate::ErrorKind;
+    use crate::ids::Member;
     use crate::wire::roster::{Policy, Rule};
 
     fn generation() -> Generation {
         let by = Machine { host: "a".into(), boot: "b".into(), user: 7 };
-        Generation { number: 3, by, token: 9, stage: Stage::Begun(5) }
+        let (stage, control) = (Stage::Begun(5), Member::LEAST);
+        Generation { number: 3, by, token: 9, stage, control, replaced: None }
     }
 
     #[test]

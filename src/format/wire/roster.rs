@@ -26,8 +26,10 @@ pub const POLICIES_MAX: usize = 64;
 pub const PATTERN_MAX: usize = 1024;
 /// Most directories that one message hands over.
 pub const HANDED_MAX: usize = 512;
+/// Most members that one message says to be removed.
+pub const REMOVED_MAX: usize = 1 << 14;
 /// Version of an invitation.
-const INVITATION: u16 = 3;
+const INVITATION: u16 = 4;
 /// What the text of an invitation begins with.
 const PREFIX: &str = "terral-invitation-";
 /// Most bytes that the text of one stands for.
@@ -170,10 +172,12 @@ pub struct Invitation {
     pub me: Member,
     /// Its memory.
     pub server: ServerId,
-    /// Who invites, where the root was born.
+    /// Who invites.
     pub control: Seat,
     /// By what that one proves who it is.
     pub key: Key,
+    /// Where the root was born, if that is another.
+    pub root: Option<Seat>,
     /// Whether all members bring their files to a permanent directory, in which is a sign with the
     /// partition's number.
     pub permanent: bool,
@@ -224,6 +228,8 @@ pub struct Rule {
     pub placement: Placement,
     /// Who is in which group.
     pub groups: Vec<Group>,
+    /// Who says so, if that is not where the root was born.
+    pub control: Option<Member>,
 }
 
 /// What servers say to each other of who is in.
@@ -257,6 +263,9 @@ pub enum Control {
     Claims(u128),
     /// By the control, to who is none: why.
     Refuses(String),
+    /// To a control that has taken over, first of all in a session: these were removed, at most
+    /// [`REMOVED_MAX`].
+    Removed(Vec<(Member, Standing)>),
 }
 
 /// A frame between two servers.
@@ -321,6 +330,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
         Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
+        Control::Removed(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -331,6 +341,9 @@ fn control(bytes: &[u8]) -> Result<Control> {
     };
     if matches!(&said, Control::Hands(directories) if directories.len() > HANDED_MAX) {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many directories"));
+    }
+    if matches!(&said, Control::Removed(gone) if gone.len() > REMOVED_MAX) {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many members"));
     }
     if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
@@ -371,6 +384,7 @@ mod tests {
                 addresses: vec![([10, 0, 0, 1], 6).into(), ([0_u16; 8], 9).into()],
             },
             key: Key([3; 32]),
+            root: None,
             permanent: true,
         }
     }

@@ -152,6 +152,7 @@ pub fn revoked(now_s: u64, who: Who, what: Revocation, sessions: usize) -> Strin
         Revocation::Operations(set) => format!("\"operations\":{}", words(set)),
         Revocation::Principal(one) => format!("\"principal\":{}", who_is(one)),
         Revocation::Credential(id) => format!("\"credential\":\"{id}\""),
+        Revocation::HandedOut => "\"handed_out\":true".to_owned(),
     };
     line(now_s, "revoked", who, &format!(",{what},\"sessions\":{sessions}"))
 }

@@ -301,7 +301,7 @@ impl Authz {
         match revoked.what {
             Revocation::Principal(who) => self.credentials.end_of(who),
             Revocation::Credential(id) => self.credentials.end(id),
-            Revocation::Serial(_) | Revocation::Operations(_) => {}
+            Revocation::Serial(_) | Revocation::Operations(_) | Revocation::HandedOut => {}
         }
         self.revoked.apply(revoked);
     }
@@ -323,7 +323,8 @@ impl Authz {
             true => !self.revoked.has_ended(id),
             false => self.credentials.lives(id),
         };
-        if !good.credential.is_none_or(lives) {
+        let is_over = good.leased && self.revoked.was_handed_out_before(good.epoch);
+        if is_over || !good.credential.is_none_or(lives) {
             return Operations(0);
         }
         self.revoked.left(good.rights.operations, (good.serial, good.principal, good.epoch))

@@ -25,6 +25,8 @@ pub struct Revoked {
     principals: BTreeMap<Principal, u64>,
     serials: BTreeSet<u64>,
     credentials: BTreeSet<CredentialId>,
+    /// What a control has handed out before is good no more.
+    handed_out: u64,
 }
 
 impl Revoked {
@@ -41,7 +43,7 @@ impl Revoked {
         let named = match what {
             Revocation::Serial(_) => self.serials.len(),
             Revocation::Credential(_) => self.credentials.len(),
-            Revocation::Operations(_) | Revocation::Principal(_) => 0,
+            Revocation::Operations(_) | Revocation::Principal(_) | Revocation::HandedOut => 0,
         };
         if named >= NAMED_MAX {
             let context = "revoked one by one: revoke operations, or the principal";
@@ -56,6 +58,7 @@ impl Revoked {
         let knows = match what {
             Revocation::Serial(serial) => self.serials.contains(&serial),
             Revocation::Credential(id) => self.has_ended(id),
+            Revocation::HandedOut => self.handed_out >= epoch,
             Revocation::Operations(set) => {
                 let mut each = self.operations.iter().enumerate();
                 each.all(|(at, since)| set.0 & 1 << at == 0 || *since >= epoch)
@@ -78,6 +81,7 @@ impl Revoked {
             Revocation::Credential(id) => {
                 self.credentials.insert(id);
             }
+            Revocation::HandedOut => self.handed_out = epoch.max(self.handed_out),
             Revocation::Operations(set) => {
                 let each = self.operations.iter_mut().enumerate();
                 let named = each.filter(|(at, _)| set.0 & 1 << at != 0);
@@ -88,6 +92,11 @@ impl Revoked {
                 *since = epoch.max(*since);
             }
         }
+    }
+
+    /// Whether all that controls have handed out in this epoch was.
+    pub fn was_handed_out_before(&self, epoch: u64) -> bool {
+        epoch < self.handed_out
     }
 
     /// Whether this credential was.
@@ -123,7 +132,9 @@ impl Revoked {
         let credentials = self.credentials.iter();
         let credentials =
             credentials.map(move |id| record(Revocation::Credential(*id), self.epoch));
-        let all = operations.chain(principals).chain(serials).chain(credentials);
+        let handed_out = Some(record(Revocation::HandedOut, self.handed_out));
+        let handed_out = handed_out.filter(|one| one.epoch > 0);
+        let all = operations.chain(principals).chain(serials).chain(credentials).chain(handed_out);
         // Others may have counted it: what they changed is said elsewhere.
         let nothing = record(Revocation::Operations(Operations(0)), self.epoch);
         all.chain(Some(nothing).filter(|nothing| nothing.epoch > 0))

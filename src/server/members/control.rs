@@ -1,9 +1,11 @@
-//! Who is in. The control alone changes that: the member where the root was born, as long as it is.
-//! All others take over what it says.
+//! Who is in. The control alone changes that: the member where the root was born, until another one
+//! has taken over from it. All others go by what it says.
 //!
-//! Invariant: a number is given once; what the control has said it has written down before. Not
-//! here: how it is said (`shell/links`).
+//! Invariants: a number is given once; what the control has said it has written down before. A
+//! member that was removed is in no more, whoever says so. Not here: how it is said
+//! (`shell/links`), and who may take over (`shell/keeping`).
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use terral_format::disk::membership::Membership;
@@ -12,7 +14,8 @@ use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{
-    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, Roster, Seat, Secret,
+    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule, Seat,
+    Secret,
 };
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_network::tcp::public_half;
@@ -55,14 +58,25 @@ pub fn inherits(state: &mut State, policies: Vec<Policy>, placement: Placement) 
 
 /// This server, which has nothing yet, becomes the member that it was invited to be.
 pub fn accept(state: &mut State, invitation: &Invitation) {
-    let Invitation { partition, me, server, control, key, .. } = invitation;
-    join(state, (*me, *server), control.member, *partition);
+    let Invitation { partition, me, server, control, key, root, .. } = invitation;
+    let born = root.as_ref().map_or(control.member, |seat| seat.member);
+    join(state, (*me, *server), born, *partition);
+    is_control(state, control.member);
     let own = Seat { member: *me, standing: Standing::In(*server), addresses: Vec::new() };
     // Less than any that the control says: of the others nothing is known yet.
-    let (seats, policies) = (vec![control.clone(), own], Vec::new());
+    let mut seats: Vec<Seat> = root.iter().cloned().chain([control.clone(), own]).collect();
+    seats.sort_by_key(|seat| seat.member);
+    let policies = Vec::new();
     let certificates = vec![Certificate { member: control.member, key: *key, user: None }];
     let placement = Placement::default();
     seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies, certificates, placement });
+}
+
+/// This member says who is in from now on.
+fn is_control(state: &mut State, member: Member) {
+    if state.members.as_ref().is_some_and(|members| members.control() != member) {
+        state.record(Membership::Control(member));
+    }
 }
 
 /// These are in from now on.
@@ -82,21 +96,102 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     tell(state, Input::Table(Table { epoch, members }));
 }
 
-/// The control has said who is in. What this member has become by its own word it stays, though the
-/// control may not have heard of that yet.
-pub fn heard(state: &mut State, mut roster: Roster) {
+/// The control, which is this member, has said who is in. What this one has become by its own word
+/// it stays, though the control may not have heard of that yet; and who was removed by a control
+/// before this one stays so.
+pub fn heard(state: &mut State, mut roster: Roster, control: Member) {
     let Some(members) = &mut state.members else { return };
     let me = members.me();
-    let own = members.roster().seat(me).map(|seat| seat.standing);
-    let said = roster.seats.iter_mut().find(|seat| seat.member == me);
-    match (said, own) {
-        (Some(Seat { standing: Standing::Removed { .. }, .. }), _) => members.is_let_go(),
-        (Some(seat), Some(own @ Standing::Removed { .. })) => seat.standing = own,
-        _ => {}
+    let said = roster.seats.iter().find(|seat| seat.member == me);
+    if said.is_some_and(|seat| is_out(seat.standing)) {
+        members.is_let_go();
     }
     if members.roster().version < roster.version {
+        let known = members.roster().seats.iter();
+        let known = known.map(|seat| (seat.member, seat.standing)).collect();
+        keep_out(&mut roster, &known);
+        is_control(state, control);
         seat(state, roster);
     }
+}
+
+fn is_out(standing: Standing) -> bool {
+    matches!(standing, Standing::Removed { .. })
+}
+
+/// Who was removed stays so. Whether the roster did not say that of somebody.
+fn keep_out(roster: &mut Roster, known: &BTreeMap<Member, Standing>) -> bool {
+    let mut news = false;
+    for seat in &mut roster.seats {
+        let Some(Standing::Removed { heir, verdict }) = known.get(&seat.member).copied() else {
+            continue;
+        };
+        let less = match seat.standing {
+            Standing::In(_) => true,
+            Standing::Removed { verdict: said, .. } => said == Verdict::Fenced && said != verdict,
+        };
+        if less {
+            (seat.standing, news) = (Standing::Removed { heir, verdict }, true);
+        }
+    }
+    news
+}
+
+/// So much is left for what a control before may have said that nobody who takes over knows of.
+const UNHEARD: u64 = 1 << 16;
+
+/// This member takes over from the control, which was removed: it is the heir of that one, and says
+/// who is in from now on. All that the other had written down it has heard.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it is no member, or was removed itself.
+pub fn take_over(state: &mut State, verdict: Verdict) -> Result<()> {
+    let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
+    let members = state.members.as_ref().ok_or_else(none)?;
+    let (me, before, mut roster) = (members.me(), members.control(), members.roster().clone());
+    if before == me || roster.seat(me).is_none_or(|seat| is_out(seat.standing)) {
+        return Err(none());
+    }
+    let seat = roster.seats.iter_mut().find(|seat| seat.member == before);
+    seat.ok_or_else(none)?.standing = Standing::Removed { heir: me, verdict };
+    roster.version += UNHEARD;
+    roster.epoch = Epoch(roster.epoch.0 + UNHEARD);
+    is_control(state, me);
+    self::seat(state, roster);
+    Ok(())
+}
+
+/// Who is in no more, as far as this member knows, for a control that has taken over; nobody if it
+/// is where the root was born.
+pub fn gone(state: &State) -> Vec<(Member, Standing)> {
+    let members = state.members.as_ref().filter(|members| members.control() != members.root());
+    let seats = members.into_iter().flat_map(|members| members.roster().seats.iter());
+    let gone = seats.filter(|seat| is_out(seat.standing));
+    gone.map(|seat| (seat.member, seat.standing)).take(REMOVED_MAX).collect()
+}
+
+/// Whether this is said by who has taken over from the control that is known here.
+pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
+    let Some(members) = &state.members else { return false };
+    let certificate = members.roster().certificate(by);
+    let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none());
+    let is_newer = rule.roster.version > members.roster().version;
+    members.control() != by && rule.control == Some(by) && is_trusted && is_newer
+}
+
+/// A member knows of some that a control before this one has removed: so they are.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if this is not the control.
+pub fn were_removed(state: &mut State, gone: Vec<(Member, Standing)>) -> Result<()> {
+    let mut roster = own_roster(state)?;
+    let me = state.members.as_ref().map(|members| members.me());
+    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me).collect();
+    if keep_out(&mut roster, &gone) {
+        (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
+        seat(state, roster);
+    }
+    Ok(())
 }
 
 /// This member leaves: from now on it does nothing any more, whatever comes. The control is to hear
@@ -247,6 +342,18 @@ pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
     invite(state, user)
 }
 
+/// The seat of the member where the root was born, if that is another than the control, which is
+/// its heir then, or the heir of its heirs.
+fn root_seat(state: &State) -> Option<Seat> {
+    let members = state.members.as_ref()?;
+    let (control, root) = (members.control(), members.root());
+    let mut seat = members.roster().seat(root).filter(|_| root != control)?.clone();
+    if let Standing::Removed { heir, .. } = &mut seat.standing {
+        *heir = control;
+    }
+    Some(seat)
+}
+
 /// Lets in one more, who shows this: a server of this user alone, or one that is trusted with all.
 ///
 /// # Errors
@@ -281,6 +388,6 @@ pub fn let_in(state: &mut State, key: Key, user: Option<Person>) -> Result<Invit
     roster.certificates.push(Certificate { member: me, key, user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
-    let permanent = state.backing.is_some();
-    Ok(Invitation { partition, me, server, control, key: own, permanent })
+    let (permanent, root) = (state.backing.is_some(), root_seat(state));
+    Ok(Invitation { partition, me, server, control, key: own, root, permanent })
 }

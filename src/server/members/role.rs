@@ -51,6 +51,7 @@ use departing::Departing;
 use here::Here;
 use inviting::Inviting;
 use keeping::Keeping;
+pub use keeping::Succession;
 pub use loads::Load;
 use loads::Loads;
 use losses::Losses;
@@ -126,6 +127,7 @@ pub struct Members {
     part: Part,
     numbers: Numbers,
     root: Member,
+    control: Member,
     partition: Partition,
     roster: Roster,
     /// For whom alone members speak that are not trusted with all, as the roster says.
@@ -213,6 +215,7 @@ impl Members {
             part: Part::Replayed(Box::new(Durable::new(me, server))),
             numbers: Numbers::new(me, root),
             root,
+            control: root,
             partition,
             roster: Roster::default(),
             users: BTreeMap::new(),
@@ -296,6 +299,7 @@ impl Members {
                 }
             }
             Membership::Placement(placement) => self.roster.placement.clone_from(placement),
+            Membership::Control(member) => self.control = *member,
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
@@ -306,6 +310,7 @@ impl Members {
                 let certificates = std::mem::take(&mut self.roster.certificates);
                 let placement = std::mem::take(&mut self.roster.placement);
                 self.departing.follows(roster, &self.roster);
+                self.follows(roster);
                 self.roster = Roster { policies, certificates, placement, ..roster.clone() };
                 self.losses.begins_anew();
             }
@@ -345,6 +350,8 @@ impl Members {
         let certificates = Membership::Certificates(self.roster.certificates.clone());
         let roster = Membership::Roster(self.roster.clone());
         let placement = Membership::Placement(self.roster.placement.clone());
+        let control = (self.control != root).then_some(Membership::Control(self.control));
+        let joined = joined.chain(control);
         let joined = joined.chain([roster, certificates, policies, placement]);
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
@@ -375,8 +382,13 @@ impl Members {
         }
     }
 
-    /// Who says who is in; the root was born there.
+    /// Who says who is in: where the root was born, or who has taken over from there.
     pub fn control(&self) -> Member {
+        self.control
+    }
+
+    /// Where the root was born.
+    pub fn root(&self) -> Member {
         self.root
     }
 

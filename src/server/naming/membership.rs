@@ -86,6 +86,7 @@ impl Names {
             | Membership::Placement(_)
             | Membership::Certificates(_)
             | Membership::Bound { .. }
+            | Membership::Control(_)
             | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }

@@ -22,7 +22,7 @@ use crate::requests::{executing, far_locks, fencing, late, locking, presenting, 
 use crate::sharing::{
     arriving, batching, borrowing, containers, departing, everywhere, keeping, leaving,
 };
-use crate::sharing::{revoking, safety, transacting};
+use crate::sharing::{revoking, safety, succeeding, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -270,7 +270,7 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
         Request::Leave => state.leaving = true,
         Request::Fence { member, dead } => {
             let verdict = if dead { Verdict::Dead } else { Verdict::Fenced };
-            keeping::once_kept(state, |state| control::remove(state, member, verdict))?;
+            succeeding::remove(state, member, verdict)?;
         }
         Request::Policy(pattern, consistency) => {
             keeping::decide(state, |state| policies::set(state, pattern, consistency))?;

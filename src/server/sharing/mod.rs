@@ -26,6 +26,7 @@ pub mod revoking;
 pub mod ruling;
 pub mod safety;
 pub mod serving;
+pub mod succeeding;
 pub mod transacting;
 pub mod unnamed;
 pub mod user_wants;

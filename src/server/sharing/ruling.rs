@@ -15,7 +15,9 @@ use crate::sharing::{containers, revoking};
 
 /// As the control has it now; nothing if this server is alone.
 pub fn said(state: &State) -> Option<Rule> {
-    let mut roster = state.members.as_ref()?.roster().clone();
+    let members = state.members.as_ref()?;
+    let (mut roster, control) = (members.roster().clone(), members.control());
+    let control = (control != members.root()).then_some(control);
     let (containers, quotas, groups) = containers::told(state);
     Some(Rule {
         certificates: std::mem::take(&mut roster.certificates),
@@ -26,6 +28,7 @@ pub fn said(state: &State) -> Option<Rule> {
         containers,
         quotas,
         groups,
+        control,
     })
 }
 
@@ -51,11 +54,13 @@ pub fn inherit(state: &mut State, left: &Inherited) -> Result<()> {
 /// # Errors
 /// Those of the log.
 pub fn heard(state: &mut State, rule: Rule) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let control = rule.control.unwrap_or(members.root());
     let Rule { roster, certificates, policies, placement, .. } = rule;
     // Only then does it know of their epoch.
     containers::heard(state, rule.containers, rule.quotas, rule.groups)?;
     revoking::heard(state, rule.revoked)?;
-    control::heard(state, Roster { certificates, policies, placement, ..roster });
+    control::heard(state, Roster { certificates, policies, placement, ..roster }, control);
     containers::publish_if_asked(state);
     Ok(())
 }

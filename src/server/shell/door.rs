@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
@@ -257,10 +257,12 @@ impl<'s> Door<'s> {
 
     /// Who is who, if somebody logs in.
     fn listed(&self, request: &Request<'_>) -> Result<Principals> {
-        let logs_in = |_: &&Listing| matches!(request, Request::Login(..));
-        let listing = self.listing.as_ref().filter(logs_in);
-        listing
-            .map_or_else(|| Err(logging_in::nobody_listed()), |one| listed::read(&one.principals))
+        let logs_in = |_: &PathBuf| matches!(request, Request::Login(..));
+        let listing = self.listing.as_ref().map(|listing| listing.principals.clone());
+        // Who has taken over as the control of a pool has the pool's.
+        let kept = || Some(self.instance.join(listed::KEPT)).filter(|kept| kept.exists());
+        let list = listing.or_else(kept).filter(logs_in);
+        list.map_or_else(|| Err(logging_in::nobody_listed()), |list| listed::read(&list))
     }
 
     /// What Kerberos says of a ticket that is shown. Only who was given a challenge has it looked

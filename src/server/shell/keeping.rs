@@ -3,15 +3,17 @@
 //!
 //! Invariants: nobody waits for the registry with the lock held. What the control writes depends on
 //! the generation being the one that it began, and on its own key, which goes with its lease: who
-//! has lost one of them writes nothing. Where the pool has begun anew, this server ends at once,
-//! and what it owes stays in memory. Not here: who waits (`sharing/keeping`), and how a server
-//! finds its way into a pool (`cli`).
+//! has lost one of them writes nothing. Where the pool has begun anew, or another has taken over
+//! from this control, this server ends at once, and what it owes stays in memory. Not here: who
+//! waits (`sharing/keeping`, `sharing/succeeding`), how another takes over (`succession`), and how a
+//! server finds its way into a pool (`cli`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use terral_format::disk::partition::Verdict;
 use terral_format::ids::Member;
 use terral_format::wire::pool::{self, Generation, Invited, Server, Stage, Wanted};
 use terral_format::wire::roster::Rule;
@@ -25,6 +27,8 @@ use crate::shared::Shared;
 use crate::sharing::{carrying, ruling};
 use crate::shell::listed;
 use crate::shell::options::Pool;
+
+mod succession;
 
 /// Who has not been heard of for so long is not there.
 pub const TERM: Duration = Duration::from_secs(10);
@@ -40,11 +44,14 @@ const AT_ONCE: usize = 64;
 /// How this server is, as far as the registry is to know.
 struct Here {
     me: Member,
+    control: Member,
     is_control: bool,
     partition: u128,
     version: u64,
     /// What was decided, if the registry lacks it.
     rule: Option<Rule>,
+    /// Whether it is to take over from the control, and why that is removed then.
+    succeeds: Option<Verdict>,
 }
 
 /// What has come of a turn.
@@ -53,6 +60,15 @@ enum Turned {
     Kept(u64),
     /// Nothing is to be said.
     Done,
+    /// This server's partition is over.
+    Over(String),
+}
+
+/// What it has heard of the pool as it said that it is there.
+enum Heard {
+    GoesOn,
+    /// This server is the control from now on.
+    Succeeds,
     /// This server's partition is over.
     Over(String),
 }
@@ -139,11 +155,26 @@ impl Keeper {
     }
 
     fn turn(&mut self, shared: &Shared, here: &Here) -> Result<Turned> {
-        if self.is_due() {
-            if let Some(why) = self.beats(here)? {
-                return Ok(Turned::Over(why));
+        if let Some(verdict) = here.succeeds {
+            let done = self.takes_over(here, verdict);
+            let is_told = done.is_ok();
+            shared.lock().members.iter_mut().for_each(|it| it.has_succeeded(done.clone()));
+            self.beat = None;
+            if !is_told {
+                return Ok(Turned::Done);
             }
-            self.beat = Some(Instant::now());
+        }
+        if self.is_due() {
+            match self.beats(here)? {
+                Heard::GoesOn => self.beat = Some(Instant::now()),
+                // Its key as the control is written in the next turn, and what it decides after.
+                Heard::Succeeds => {
+                    self.succeeds(shared)?;
+                    (self.lease, self.written, self.beat) = (None, None, None);
+                    return Ok(Turned::Done);
+                }
+                Heard::Over(why) => return Ok(Turned::Over(why)),
+            }
         }
         if !here.is_control {
             return Ok(Turned::Done);
@@ -159,8 +190,8 @@ impl Keeper {
         Ok(Turned::Kept(here.version))
     }
 
-    /// Says that it is there, and looks whether the pool goes on. Why not, if not.
-    fn beats(&mut self, here: &Here) -> Result<Option<String>> {
+    /// Says that it is there, and looks whether the pool goes on.
+    fn beats(&mut self, here: &Here) -> Result<Heard> {
         let keys = self.pool.keys.clone();
         let view = self.pool.registry.below(&keys.generation())?;
         let found = view.entry(&keys.generation());
@@ -177,14 +208,14 @@ impl Keeper {
         let known = &self.pool.generation;
         let Some(now) = now else {
             self.is_forgotten(here)?;
-            return Ok(None);
+            return Ok(Heard::GoesOn);
         };
         if now.number < known.number {
             let context = format!("pool {}: its keys are older than it is", self.pool.name);
             return Err(Error::new(ErrorKind::Invalid, context));
         }
         if (now.number, now.token) != (known.number, known.token) {
-            return Ok(Some(over(&now.by.host)));
+            return Ok(Heard::Over(over(&now.by.host)));
         }
         if let Some(entry) = found {
             self.pool.revision = entry.changed;
@@ -192,9 +223,15 @@ impl Keeper {
         if let Stage::Begun(partition) = now.stage
             && partition != here.partition
         {
-            return Ok(Some(over(&now.by.host)));
+            return Ok(Heard::Over(over(&now.by.host)));
+        }
+        if here.is_control && now.control != here.me {
+            return Ok(Heard::Over(self.was_replaced(&now)));
         }
         self.pool.generation = now;
+        if !here.is_control && self.pool.generation.control == here.me {
+            return Ok(Heard::Succeeds);
+        }
         if here.is_control && self.pool.generation.stage == Stage::Claimed {
             self.begins(here.partition)?;
         }
@@ -202,7 +239,7 @@ impl Keeper {
         if kept != Some(true) {
             self.is_present(here)?;
         }
-        Ok(None)
+        Ok(Heard::GoesOn)
     }
 
     /// The registry has lost its keys: the control writes them anew.
@@ -376,5 +413,7 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let is_control = members.control() == me;
     let needed = is_control && (looked || !members.is_kept(version));
     let rule = if needed { ruling::said(state) } else { None };
-    Some(Here { me, is_control, partition: members.partition().id, version, rule })
+    let (partition, succeeds) = (members.partition().id, members.is_to_succeed());
+    let control = members.control();
+    Some(Here { me, control, is_control, partition, version, rule, succeeds })
 }

@@ -241,6 +241,7 @@ impl<'s> Links<'s> {
         }
         self.admitted = admitted;
         let is_control = members.control() == members.me();
+        let has_taken_over = is_control && members.control() != members.root();
         let seats = roster.seats.clone();
         let keys: BTreeMap<_, _> =
             roster.certificates.iter().map(|of| (of.member, of.key)).collect();
@@ -252,7 +253,11 @@ impl<'s> Links<'s> {
             match standing {
                 Standing::In(server) => {
                     self.servers.insert(member, server);
+                    let is_known = has_taken_over && !addresses.is_empty();
                     self.tcp.admit(Peer { member, server, key, addresses });
+                    if is_known && !self.sessions.contains_key(&member) {
+                        self.tcp.reach(member);
+                    }
                 }
                 Standing::Removed { .. } => {
                     // If it lives, it is told so, whatever was said of it.
@@ -284,10 +289,18 @@ impl<'s> Links<'s> {
         let state = self.shared.lock_for_links();
         let members = state.members.as_ref();
         let is_control = members.is_some_and(|members| members.control() == members.me());
+        let taken_over = members.is_some_and(|members| members.control() != members.root());
+        let rule = if is_control && taken_over { ruling::said(&state) } else { None };
         drop(state);
         match is_control {
             true => drop(self.unclaimed.insert(session.with, session)),
             false => self.begins(session),
+        }
+        // Who does not know who the control is says nothing to it.
+        let frame = rule.and_then(|rule| Control::Roster(Box::new(rule)).frame().ok());
+        // If it is lost with the session, he comes again.
+        if let Some(frame) = frame {
+            let _ = self.tcp.send(session, &frame);
         }
     }
 
@@ -321,14 +334,18 @@ impl<'s> Links<'s> {
         if self.removed.contains(&with) {
             return;
         }
-        let (control, instance) = {
+        let (control, instance, gone) = {
             let mut state = self.shared.lock_for_links();
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.connects(with, true, now));
-            (state.members.as_ref().map(|members| members.control()), state.began.instance.0)
+            let control = state.members.as_ref().map(|members| members.control());
+            (control, state.began.instance.0, control::gone(&state))
         };
         if control == Some(with) {
             self.say(with, &Control::Claims(instance));
+            if !gone.is_empty() {
+                self.say(with, &Control::Removed(gone));
+            }
             (self.asked, self.is_told) = (self.tcp.now(), false);
             self.say(with, &Control::AskTime(self.asked));
         }
@@ -372,8 +389,10 @@ impl<'s> Links<'s> {
 
     fn came(&mut self, session: Session, frame: Box<[u8]>) {
         if self.unclaimed.get(&session.with) == Some(&session) {
-            if let Ok(Said::Control(Control::Claims(instance))) = Said::read(&frame) {
-                self.claims(session, instance);
+            match Said::read(&frame) {
+                Ok(Said::Control(Control::Claims(instance))) => self.claims(session, instance),
+                Ok(Said::Control(said @ Control::Roster(_))) => drop(self.control(session, said)),
+                _ => {}
             }
             return;
         }
@@ -479,6 +498,14 @@ impl<'s> Links<'s> {
         let (with, control, me) = (session.with, members.control(), members.me());
         let is_control = control == me;
         match users::says(&mut state, with, said)? {
+            Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
+                ruling::heard(&mut state, *rule)?;
+                drop(state);
+                // It is to be told, in a session of its own, what a control is told first.
+                self.tcp.cut(session);
+                state = self.shared.lock_for_links();
+            }
+            Control::Roster(_) if is_control => {}
             Control::Roster(rule) if control == with => {
                 let version = rule.roster.version;
                 ruling::heard(&mut state, *rule)?;
@@ -495,6 +522,9 @@ impl<'s> Links<'s> {
             }
             Control::Hands(directories) if is_control => {
                 departing::hands(&mut state, with, directories);
+            }
+            Control::Removed(gone) if is_control && !self.users.contains(&with) => {
+                control::were_removed(&mut state, gone)?;
             }
             Control::Leaves if is_control => control::has_left(&mut state, with)?,
             Control::Refuses(why) if control == with => {

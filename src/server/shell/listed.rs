@@ -13,6 +13,8 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::principals::Principals;
 
+/// In an instance of a pool: the list that the pool has.
+pub const KEPT: &str = "principals";
 /// Longest file that is read, bytes.
 const BYTES_MAX: u64 = 1 << 20;
 /// Bits of a mode by which others than the owner may write.

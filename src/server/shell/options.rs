@@ -63,6 +63,8 @@ pub struct Pool {
     pub instance: String,
     /// Its list of principals, which lasts as long as the pool.
     pub principals: Option<PathBuf>,
+    /// Where that is to be, should this server take over from the control.
+    pub list: PathBuf,
 }
 
 impl fmt::Debug for Pool {

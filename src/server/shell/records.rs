@@ -4,9 +4,9 @@
 use terral_format::Result;
 pub use terral_format::wire::pool::{
     Generation, Inherited, Invited, Keys, Machine, PRINCIPALS, Server, Stage, Wanted, inherited,
-    is_name, read, write,
+    is_name, read, roster, write,
 };
-pub use terral_format::wire::roster::Secret;
+pub use terral_format::wire::roster::{Secret, Standing};
 pub use terral_network::tcp::public_half;
 pub use terral_transport::process::boot_id;
 

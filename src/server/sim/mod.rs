@@ -218,7 +218,7 @@ impl Sim {
             boot: "boot".into(),
             geometry,
             backing: Some(b"dir".into()),
-            key: Key([7; 32]),
+            key: Key([seed as u8; 32]),
         };
         log.append(&[Local::Began(began.clone()).into()]).expect("a list takes all");
         let region = |bytes| Arc::new(Region::anonymous(bytes).expect("address space"));

@@ -1,10 +1,15 @@
 //! Of a member of a pool: which that is, how far what the control has decided is written down in
 //! the pool's registry, and since when that does not answer.
 //!
-//! Invariant: what counts here as written down is. Not here: who writes it (`shell/keeping`), and
-//! who waits for that (`sharing/keeping`).
+//! Invariants: what counts here as written down is; of a member that was let in nobody is told
+//! before it is. Not here: who writes it (`shell/keeping`), and who waits for that
+//! (`sharing/keeping`).
 
+use terral_format::disk::partition::Verdict;
+use terral_format::ids::Asker;
+use terral_format::wire::roster::Roster;
 use terral_format::wire::status::PoolStatus;
+use terral_format::Result as Done;
 
 use super::Members;
 use crate::core::world::Tick;
@@ -16,14 +21,31 @@ pub(super) struct Keeping {
     generation: u64,
     /// This version of the roster is written down, with all that goes with it.
     kept: u64,
+    /// In this version the last member came that is in it.
+    added: u64,
     /// Since when it does not answer, and why.
     away: Option<(Tick, String)>,
+    succession: Option<Succession>,
+}
+
+/// This server is asked to take over from the control.
+pub struct Succession {
+    /// By whom.
+    pub asker: Asker,
+    /// Since when.
+    pub since: Tick,
+    /// Why the control is removed.
+    pub verdict: Verdict,
+    /// What came of it.
+    pub done: Option<Done<()>>,
 }
 
 impl Members {
     /// It is one of a pool.
     pub fn is_of_pool(&mut self, (pool, registry): (String, String), generation: u64) {
-        self.keeping = Some(Keeping { pool, registry, generation, kept: 0, away: None });
+        let (kept, added) = (0, self.roster.version);
+        let (away, succession) = (None, None);
+        self.keeping = Some(Keeping { pool, registry, generation, kept, added, away, succession });
     }
 
     /// The registry has this version of what the control says.
@@ -43,6 +65,35 @@ impl Members {
         self.keeping.as_ref().is_none_or(|keeping| keeping.kept >= version)
     }
 
+    /// Members may have come with a new roster.
+    pub(super) fn follows(&mut self, roster: &Roster) {
+        let grown = roster.seats.len() > self.roster.seats.len();
+        self.keeping.iter_mut().filter(|_| grown).for_each(|it| it.added = roster.version);
+    }
+
+    /// Whether all who are in the roster are in the registry, so that the next control knows them.
+    pub fn may_tell(&self) -> bool {
+        self.keeping.as_ref().is_none_or(|keeping| keeping.kept >= keeping.added)
+    }
+
+    /// What this server is asked of taking over.
+    pub fn succession(&mut self) -> Option<&mut Option<Succession>> {
+        self.keeping.as_mut().map(|keeping| &mut keeping.succession)
+    }
+
+    /// Why the control is to be removed, if this server is to take over.
+    pub fn is_to_succeed(&self) -> Option<Verdict> {
+        let asked = self.keeping.as_ref()?.succession.as_ref()?;
+        asked.done.is_none().then_some(asked.verdict)
+    }
+
+    /// What came of it.
+    pub fn has_succeeded(&mut self, done: Done<()>) {
+        let asked = self.keeping.iter_mut().filter_map(|keeping| keeping.succession.as_mut());
+        asked.for_each(|asked| asked.done = Some(done.clone()));
+        self.go_on();
+    }
+
     /// Whether something is to be written down there.
     pub fn has_unkept(&self) -> bool {
         self.me() == self.control() && !self.is_kept(self.roster.version)
@@ -50,7 +101,8 @@ impl Members {
 
     /// Whether who writes it down is to be woken for it: where nobody answers, he looks by himself.
     pub fn needs_keeper(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|it| it.away.is_none()) && self.has_unkept()
+        let answers = self.keeping.as_ref().is_some_and(|it| it.away.is_none());
+        answers && (self.has_unkept() || self.is_to_succeed().is_some())
     }
 
     /// The registry has answered, or does not, for this reason.

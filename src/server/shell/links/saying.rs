@@ -36,7 +36,7 @@ impl Links<'_> {
             let said = if is_logged { members.take_said() } else { Vec::new() };
             let leaves = if is_logged { members.take_departure() } else { None };
             let is_control = members.control() == members.me();
-            let behind = match is_control && is_logged {
+            let behind = match is_control && is_logged && members.may_tell() {
                 true => self.telling.tell(members.roster(), self.sessions.keys()),
                 false => Vec::new(),
             };

@@ -53,7 +53,7 @@ impl Peers {
     }
 
     /// A capability for a job, as somebody gets it on a server.
-    fn got(&mut self, at: usize) -> Capability {
+    pub(super) fn got(&mut self, at: usize) -> Capability {
         for _ in 0..100 {
             let issued = self.sims[at].with(|server| {
                 let mut state = server.lock();
@@ -93,7 +93,7 @@ impl Peers {
     }
 
     /// A client presents one, and goes by it.
-    fn presents(&mut self, at: usize, client: usize, capability: &Capability) -> Result<()> {
+    pub(super) fn presents(&mut self, at: usize, client: usize, capability: &Capability) -> Result<()> {
         let (capability, person) = (capability.clone(), Person::default());
         let presented = frame::encode(&Presentation { capability, person })?;
         match self.ask_as(at, client, Request::Present(&presented))? {

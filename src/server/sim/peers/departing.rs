@@ -55,7 +55,7 @@ impl Peers {
     fn is_let_go(&mut self, out: usize, roster: &Roster) {
         self.sims[out].with(|server| {
             let mut state = server.lock();
-            control::heard(&mut state, roster.clone());
+            control::heard(&mut state, roster.clone(), member(0));
             carrying::resume(&mut state).expect("it is logged");
         });
         self.reconnect();

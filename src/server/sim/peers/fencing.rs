@@ -24,8 +24,17 @@ use crate::sim::world::Virtual;
 
 /// The members' roster after some were removed, each with a verdict.
 pub(super) fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdict>) -> Roster {
+    roster_by(0, (count, version), removed)
+}
+
+/// The same, as this control says it.
+fn roster_by(
+    control: usize,
+    (count, version): (usize, u64),
+    removed: &BTreeMap<usize, Verdict>,
+) -> Roster {
     let seat = |at: usize| {
-        let heir = member(0);
+        let heir = member(control);
         let removed = removed.get(&at).map(|verdict| Standing::Removed { heir, verdict: *verdict });
         let standing = removed.unwrap_or(Standing::In(ServerId(at as u64)));
         Seat { member: member(at), standing, addresses: vec![([127, 0, 0, 1], 1).into()] }
@@ -45,9 +54,10 @@ impl Peers {
     pub(super) fn hears_roster(&mut self, at: usize, roster: &Roster) {
         let out = |seat: &&Seat| matches!(seat.standing, Standing::Removed { .. });
         let out: Vec<_> = roster.seats.iter().filter(out).map(|seat| seat.member).collect();
+        let control = member(self.control);
         let heard = |server: &Shared| {
             let mut state = server.lock();
-            control::heard(&mut state, roster.clone());
+            control::heard(&mut state, roster.clone(), control);
             carrying::resume(&mut state).expect("it is logged");
             out.iter().for_each(|other| linking::removed(&mut state, *other));
         };
@@ -67,7 +77,8 @@ impl Peers {
 
     /// One hears that a dead one is none any more.
     pub(super) fn hears_of(&mut self, at: usize, dead: usize) {
-        let roster = roster(self.sims.len(), 2, &[(dead, Verdict::Dead)].into());
+        let removed = [(dead, Verdict::Dead)].into();
+        let roster = roster_by(self.control, (self.sims.len(), 2), &removed);
         self.hears_roster(at, &roster);
     }
 
@@ -79,7 +90,11 @@ impl Peers {
             Verdict::Fenced => self.unheard.extend((0..count).map(|from| (out, from))),
             Verdict::Left => panic!("it says so itself"),
         }
-        let roster = roster(count, version, &[(out, verdict)].into());
+        if out == self.control {
+            self.control = (out + 1) % count;
+        }
+        let removed = [(out, verdict)].into();
+        let roster = roster_by(self.control, (count, version), &removed);
         for at in (0..count).filter(|at| *at != out) {
             self.hears_roster(at, &roster);
         }
@@ -338,7 +353,7 @@ struct Left {
 impl Left {
     fn of(peers: &mut Peers, tree: &Tree, out: usize) -> Self {
         let all = tree.all();
-        let others = [0, 3 - out];
+        let others = [(out + 1) % 3, (out + 2) % 3];
         let mut files = |own| -> BTreeSet<Vec<u8>> {
             let files = others.iter().flat_map(|at| peers.files_of(*at, own));
             files.filter(|path| all.get(path) == Some(&false)).collect()
@@ -417,7 +432,7 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
         act(&mut peers, &mut tree, &mut draw);
     }
     peers.trouble_ends();
-    let out = 1 + draw(2) as usize;
+    let out = draw(3) as usize;
     let mut left = Left::of(&mut peers, &tree, out);
     peers.remove(out, Verdict::Dead, 2);
     if kills {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use terral_format::ids::Member;
 use terral_format::wire::capability::{Operations, Principal, Revocation};
 use terral_format::wire::containers::{ContainerName, Entry, Party, Quota, Setting};
 use terral_format::wire::message::{Reply, Request};
@@ -23,14 +24,14 @@ use crate::shell::keeping::Keeper;
 use crate::shell::options::Pool;
 
 /// A registry that may be away.
-struct Trying {
-    table: Embedded,
+pub(super) struct Trying {
+    pub(super) table: Embedded,
     away: AtomicBool,
-    clock_s: Arc<AtomicU64>,
+    pub(super) clock_s: Arc<AtomicU64>,
 }
 
 impl Trying {
-    fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         let clock_s = Arc::new(AtomicU64::new(0));
         let now = clock_s.clone();
         let clock = Arc::new(move || Duration::from_secs(now.load(Ordering::SeqCst)));
@@ -42,7 +43,7 @@ impl Trying {
         if self.away.load(Ordering::SeqCst) { Err(away()) } else { Ok(&self.table) }
     }
 
-    fn is_away(&self, is: bool) {
+    pub(super) fn is_away(&self, is: bool) {
         self.away.store(is, Ordering::SeqCst);
     }
 }
@@ -89,7 +90,9 @@ impl Control {
     fn new() -> Self {
         let (registry, keys) = (Trying::new(), Keys::of("p"));
         let stage = Stage::Claimed;
-        let generation = Generation { number: 1, by: machine(), token: 7, stage };
+        let (control, replaced) = (Member::LEAST, None);
+        let generation =
+            Generation { number: 1, by: machine(), token: 7, stage, control, replaced };
         let claim = Change::put(keys.generation(), write(&generation).expect("encodes"));
         let revision = registry.commit(&[], &[claim]).expect("answers").expect("no guard");
         let pool = Pool {
@@ -101,6 +104,7 @@ impl Control {
             machine: machine(),
             instance: "default".into(),
             principals: None,
+            list: "/nowhere".into(),
         };
         let mut peers = Peers::new(3, 1);
         peers.sims[0].with(|server| {

@@ -65,6 +65,7 @@ mod preparing;
 mod relay;
 mod replacing;
 mod scaling;
+mod succeeding;
 mod transacting;
 mod tree;
 mod trouble;
@@ -116,6 +117,8 @@ struct Peers {
     unheard: BTreeSet<(usize, usize)>,
     /// Who is dead.
     dead: BTreeSet<usize>,
+    /// Who says who is in.
+    control: usize,
     /// What else goes wrong.
     trouble: Trouble,
 }
@@ -156,6 +159,7 @@ impl Peers {
             rough: None,
             unheard: BTreeSet::new(),
             dead: BTreeSet::new(),
+            control: 0,
             trouble: Trouble::default(),
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));

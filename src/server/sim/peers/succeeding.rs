@@ -1,0 +1,330 @@
+//! Servers of a pool whose control is lost: another one takes over. The registry is a table, and
+//! its clock the test's. Not here: how others hear of it (`shell/links`), and etcd
+//! (`tests/pool.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use terral_format::disk::partition::{Standing, Verdict};
+use terral_format::ids::Member;
+use terral_format::wire::message::{Reply, Request, Target};
+use terral_format::wire::pool::{Generation, Keys, Machine, Stage, read, write};
+use terral_format::{ErrorKind, Result, frame};
+use terral_registry::registry::{Change, Registry, Revision};
+use terral_transport::requests::Taken;
+
+use super::keeping::Trying;
+use super::{Handled, PARTITION, Peers, member};
+use crate::members::control;
+use crate::sharing::ruling;
+use crate::shell::keeping::Keeper;
+use crate::shell::options::Pool;
+
+/// Three servers of a pool; the first is the control.
+struct Three {
+    peers: Peers,
+    keepers: Vec<Keeper>,
+    registry: Arc<Trying>,
+    keys: Keys,
+    term_s: u64,
+}
+
+fn of(at: usize) -> Machine {
+    Machine { host: format!("h{at}"), boot: "b".into(), user: 0 }
+}
+
+impl Three {
+    fn new(seed: u64) -> Self {
+        let (registry, keys) = (Trying::new(), Keys::of("p"));
+        let (stage, control) = (Stage::Begun(PARTITION.id), Member::LEAST);
+        let generation =
+            Generation { number: 1, by: of(0), token: 7, stage, control, replaced: None };
+        let claim = Change::put(keys.generation(), write(&generation).expect("encodes"));
+        let revision = registry.commit(&[], &[claim]).expect("answers").expect("no guard");
+        let mut peers = Peers::new(seed, 3);
+        let all = super::fencing::roster(3, 2, &Default::default());
+        (0..3).for_each(|at| peers.hears_roster(at, &all));
+        let mut three = Three { peers, keepers: Vec::new(), registry, keys, term_s: 60 };
+        for at in 0..3 {
+            three.keepers.push(three.keeper(at, &generation, revision));
+            three.is_of_the_pool(at);
+            three.turns(at);
+        }
+        three
+    }
+
+    fn keeper(&self, at: usize, generation: &Generation, revision: Revision) -> Keeper {
+        Keeper::new(Pool {
+            name: "p".into(),
+            keys: self.keys.clone(),
+            registry: self.registry.clone(),
+            generation: generation.clone(),
+            revision,
+            machine: of(at),
+            instance: "default".into(),
+            principals: None,
+            list: "/nowhere".into(),
+        })
+    }
+
+    fn is_of_the_pool(&mut self, at: usize) {
+        self.peers.sims[at].with(|server| {
+            let mut state = server.lock();
+            let members = state.members.as_mut().expect("a member");
+            members.is_of_pool(("p".into(), "the registry".into()), 1);
+        });
+    }
+
+    /// Whoever keeps a server's word in the registry has a turn. Whether there is another one;
+    /// nothing if the server dies.
+    fn turns(&mut self, at: usize) -> Option<bool> {
+        let keeper = &mut self.keepers[at];
+        let turned = self.peers.sims[at].with(|server| keeper.turns(server));
+        self.peers.collect(at);
+        turned
+    }
+
+    /// The server is another process, which has killed what was in the one before.
+    fn begins_again(&mut self, at: usize) {
+        self.peers.reconnect();
+        let (generation, revision) = self.generation();
+        self.keepers[at] = self.keeper(at, &generation, revision);
+        self.is_of_the_pool(at);
+    }
+
+    /// Leases of who has no turn are over.
+    fn time_passes(&mut self) {
+        self.registry.clock_s.fetch_add(self.term_s, Ordering::SeqCst);
+    }
+
+    /// The control is lost, and its lease over.
+    fn loses_control(&mut self) {
+        self.peers.dies(0);
+        self.time_passes();
+    }
+
+    /// Somebody wants the control removed, on this server.
+    fn wants(&mut self, at: usize) -> Taken {
+        let client = self.peers.clients[at];
+        let request = Request::Fence { member: member(0), dead: true };
+        self.peers.sims[at].asking(client, request).expect("encodes")
+    }
+
+    /// What is said to that now; nothing if who asked is to wait.
+    fn said(&mut self, at: usize, asked: &Taken) -> Option<Result<()>> {
+        let session = self.peers.sims[at].clients[self.peers.clients[at]].session;
+        match self.peers.handle(at, session, asked)? {
+            Handled::Answer(reply) => Some(match frame::decode(&reply).expect("an answer") {
+                Reply::Failed(error) => Err(error),
+                _ => Ok(()),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Who takes over does; whoever asked is answered.
+    fn takes_over(&mut self, at: usize) {
+        let asked = self.wants(at);
+        assert_eq!(self.said(at, &asked), None, "it waits for the registry");
+        self.turns(at).expect("it lives");
+        assert_eq!(self.said(at, &asked), Some(Ok(())));
+        assert_eq!(self.control(at), member(at));
+    }
+
+    /// Others hear of it.
+    fn tells(&mut self, at: usize) {
+        let said = self.peers.sims[at].with(|server| ruling::said(&server.lock()));
+        let rule = said.flatten().expect("a member");
+        for other in (0..3).filter(|other| *other != at) {
+            if !self.peers.is_dead(other) {
+                self.peers.sims[other].with(|server| {
+                    ruling::heard(&mut server.lock(), rule.clone()).expect("is heard");
+                });
+                self.peers.collect(other);
+            }
+        }
+        self.peers.settle();
+    }
+
+    fn control(&mut self, at: usize) -> Member {
+        let control = self.peers.sims[at].with(|server| {
+            server.lock().members.as_ref().map(|members| members.control())
+        });
+        control.flatten().expect("it lives")
+    }
+
+    fn generation(&self) -> (Generation, Revision) {
+        let view = self.registry.table.below(&self.keys.generation()).expect("answers");
+        let entry = &view.entries[0];
+        (read(&entry.key, &entry.value).expect("is one"), entry.changed)
+    }
+}
+
+#[test]
+fn another_server_takes_over_from_a_lost_control_and_all_names_are_there() {
+    let mut three = Three::new(1);
+    three.peers.make_directory(0, b"d").expect("made");
+    three.peers.create(1, b"d/one").expect("made");
+    three.peers.create(2, b"d/two").expect("made");
+    three.peers.pass(Duration::from_secs(3));
+    three.loses_control();
+    three.takes_over(2);
+    three.tells(2);
+    assert_eq!(three.control(1), member(2));
+    for at in [1, 2] {
+        for path in [&b"d/one"[..], b"d/two"] {
+            assert!(three.peers.stat(at, path).is_ok(), "{at} {path:?}");
+        }
+        three.peers.create(at, format!("d/new{at}").as_bytes()).expect("made");
+        three.peers.create(at, format!("top{at}").as_bytes()).expect("made");
+    }
+    // It is the control in all that is written down, too, and decides.
+    assert_eq!(three.generation().0.control, member(2));
+    three.turns(2);
+    let there = three.registry.table.below(&three.keys.control()).expect("answers");
+    assert_eq!(there.entries[0].value, b"h2");
+    let fenced = Request::Fence { member: member(1), dead: true };
+    let client = three.peers.clients[2];
+    let asked = three.peers.sims[2].asking(client, fenced).expect("encodes");
+    assert_eq!(three.said(2, &asked), None, "it is written down first");
+    three.turns(2);
+    assert_eq!(three.said(2, &asked), Some(Ok(())));
+}
+
+#[test]
+fn nobody_takes_over_while_the_control_says_that_it_is_there() {
+    let mut three = Three::new(2);
+    let asked = three.wants(1);
+    assert_eq!(three.said(1, &asked), None);
+    three.turns(1);
+    let said = three.said(1, &asked).expect("is answered").expect_err("it is there");
+    assert!(said.kind == ErrorKind::Busy && said.context.contains("h0"), "{said}");
+    assert_eq!(three.control(1), member(0));
+    assert_eq!(three.generation().0.control, member(0));
+}
+
+#[test]
+fn of_two_that_take_over_at_once_one_does() {
+    let mut three = Three::new(3);
+    three.loses_control();
+    let asked = [three.wants(1), three.wants(2)];
+    assert!(three.said(1, &asked[0]).is_none() && three.said(2, &asked[1]).is_none());
+    three.turns(1);
+    three.turns(2);
+    assert_eq!(three.said(1, &asked[0]), Some(Ok(())));
+    let said = three.said(2, &asked[1]).expect("is answered").expect_err("the other was faster");
+    assert_eq!(said.kind, ErrorKind::Busy);
+    three.tells(1);
+    assert_eq!([three.control(1), three.control(2)], [member(1); 2]);
+}
+
+#[test]
+fn who_is_killed_while_it_takes_over_has_taken_over_or_not() {
+    for step in 1..40 {
+        let mut three = Three::new(4);
+        three.peers.create(1, b"one").expect("made");
+        three.loses_control();
+        let asked = three.wants(1);
+        assert_eq!(three.said(1, &asked), None);
+        three.peers.sims[1].kill_at(step);
+        let lives = three.turns(1).is_some();
+        if lives {
+            three.peers.sims[1].kill_at(0);
+        } else {
+            three.begins_again(1);
+        }
+        // It finds in the registry what it has become.
+        for _ in 0..3 {
+            three.turns(1);
+        }
+        assert_eq!(three.control(1), three.generation().0.control, "{step}");
+        let control = usize::from(three.control(1).number());
+        if control != 1 {
+            three.time_passes();
+            three.takes_over(1);
+        }
+        three.tells(1);
+        assert!(three.peers.stat(2, b"one").is_ok(), "{step}");
+        three.peers.create(2, b"two").expect("made");
+        if lives {
+            assert!(step > 1, "it is killed somewhere");
+            return;
+        }
+    }
+    panic!("it never gets through");
+}
+
+#[test]
+fn a_control_that_stood_still_and_was_replaced_ends() {
+    let mut three = Three::new(5);
+    three.time_passes();
+    three.takes_over(1);
+    // It decides something, and finds that it may not.
+    three.peers.sims[0].with(|server| control::tell_all(&mut server.lock()).expect("it thinks so"));
+    let goes_on = (0..3).all(|_| three.turns(0) == Some(true));
+    assert!(!goes_on, "it goes on beside the other");
+    let why = three.peers.sims[0].with(|server| server.lock().refused.clone()).flatten();
+    assert!(why.as_ref().is_some_and(|why| why.contains("h1 has taken over")), "{why:?}");
+}
+
+#[test]
+fn without_the_registry_nobody_takes_over() {
+    let mut three = Three::new(6);
+    three.loses_control();
+    three.registry.is_away(true);
+    let asked = three.wants(1);
+    assert_eq!(three.said(1, &asked), None);
+    three.turns(1);
+    let said = three.said(1, &asked).expect("is answered").expect_err("it is away");
+    assert_eq!(said.kind, ErrorKind::Unreachable);
+    three.registry.is_away(false);
+    three.takes_over(1);
+}
+
+#[test]
+fn what_a_member_knows_to_be_removed_stays_so_under_a_control_that_has_not_heard_of_it() {
+    let mut three = Three::new(7);
+    // The control has said so to one of the others only, and is lost.
+    let gone = super::fencing::roster(3, 3, &[(2, Verdict::Dead)].into());
+    three.peers.dies(2);
+    three.peers.hears_roster(1, &gone);
+    three.loses_control();
+    let standing = |three: &mut Three| {
+        let seat = three.peers.sims[1].with(|server| {
+            let state = server.lock();
+            let members = state.members.as_ref().expect("a member");
+            members.roster().seat(member(2)).map(|seat| seat.standing)
+        });
+        seat.flatten().expect("is known")
+    };
+    three.takes_over(1);
+    assert!(matches!(standing(&mut three), Standing::Removed { verdict: Verdict::Dead, .. }));
+}
+
+#[test]
+fn what_a_lost_control_has_handed_out_is_good_nowhere_from_then_on() {
+    let mut three = Three::new(8);
+    three.peers.create(1, b"f").expect("made");
+    let whole = three.peers.got(0);
+    let client = three.peers.sims[1].connect();
+    let may = |three: &mut Three| {
+        let looked = Request::Stat(Target::Path(b"f"));
+        three.peers.ask_as(1, client, looked).map(drop).map_err(|error| error.kind)
+    };
+    three.peers.presents(1, client, &whole).expect("it is good");
+    assert_eq!(may(&mut three), Ok(()));
+    three.loses_control();
+    three.takes_over(2);
+    three.tells(2);
+    assert_eq!(may(&mut three), Err(ErrorKind::Unauthorized));
+    for at in [1, 2] {
+        let client = three.peers.sims[at].connect();
+        let refused = three.peers.presents(at, client, &whole).expect_err("it is over");
+        assert_eq!(refused.kind, ErrorKind::Unauthorized, "{at}");
+    }
+    // Another one is good everywhere.
+    let new = three.peers.got(2);
+    three.peers.presents(1, client, &new).expect("it is good");
+    assert_eq!(may(&mut three), Ok(()));
+}
