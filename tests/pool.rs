@@ -285,7 +285,10 @@ fn another_server_takes_over_from_a_control_whose_machine_is_lost() {
     pool.is_lost(1);
     until("its lease is over", || pool.terral(2, &["fence", "1", "--dead"]).status.success());
     for at in [0, 2] {
-        assert_eq!(pool.shows(at, "cat /terral/e/a /terral/again0 /terral/again2 | wc -l"), "118\n");
+        assert_eq!(
+            pool.shows(at, "cat /terral/e/a /terral/again0 /terral/again2 | wc -l"),
+            "118\n"
+        );
     }
     [0, 2].into_iter().for_each(|at| pool.stops(at));
     let arrived = fs::read_to_string(pool.to.join("again0")).expect("has arrived");
@@ -295,20 +298,22 @@ fn another_server_takes_over_from_a_control_whose_machine_is_lost() {
 #[test]
 fn a_control_that_stood_still_and_was_removed_ends_and_comes_in_as_another_member() {
     let Some(mut pool) = Pool::all(2) else { return };
-    pool.shows(0, "seq 100 > /terral/a");
     pool.shows(1, "seq 200 > /terral/b");
+    // It has not brought that yet.
+    pool.shows(0, "seq 100 > /terral/a");
     pool.signal(0, Signal::STOP);
     takes_over(&pool, 1, &[]);
-    assert_eq!(pool.shows(1, "wc -l < /terral/b"), "200\n");
     pool.signal(0, Signal::CONT);
     let ended = pool.ends(0);
     assert_eq!(ended.status.code(), Some(125), "{}", said(&ended));
+    // Now it is sure that it does nothing any more.
+    let dead = pool.terral(1, &["fence", "0", "--dead"]);
+    assert!(dead.status.success(), "{}", said(&dead));
+    assert_eq!(pool.shows(1, "wc -l < /terral/b"), "200\n");
     // What it owed is brought, and found.
     pool.serve(0, &[]);
     let status = pool.status(0);
     assert!(status.contains("p, generation 1") && status.contains("member 2"), "{status}");
-    let dead = pool.terral(1, &["fence", "0", "--dead"]);
-    assert!(dead.status.success(), "{}", said(&dead));
     for at in [0, 1] {
         assert_eq!(pool.shows(at, "cat /terral/a /terral/b | wc -l"), "300\n");
     }

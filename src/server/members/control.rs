@@ -14,8 +14,8 @@ use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::placement::Placement;
 use terral_format::wire::roster::{
-    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule, Seat,
-    Secret,
+    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule,
+    Seat, Secret,
 };
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_network::tcp::public_half;
@@ -170,9 +170,11 @@ pub fn gone(state: &State) -> Vec<(Member, Standing)> {
     gone.map(|seat| (seat.member, seat.standing)).take(REMOVED_MAX).collect()
 }
 
-/// Whether this is said by who has taken over from the control that is known here.
+/// Whether this is said by who has taken over from the control that is known here, as somebody may
+/// in a pool.
 pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
-    let Some(members) = &state.members else { return false };
+    let members = state.members.as_ref().filter(|members| members.is_of_any_pool());
+    let Some(members) = members else { return false };
     let certificate = members.roster().certificate(by);
     let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none());
     let is_newer = rule.roster.version > members.roster().version;

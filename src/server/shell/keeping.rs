@@ -46,6 +46,8 @@ struct Here {
     me: Member,
     control: Member,
     is_control: bool,
+    /// Whether it was removed.
+    is_out: bool,
     partition: u128,
     version: u64,
     /// What was decided, if the registry lacks it.
@@ -155,6 +157,9 @@ impl Keeper {
     }
 
     fn turn(&mut self, shared: &Shared, here: &Here) -> Result<Turned> {
+        if here.is_out {
+            return Ok(Turned::Over(self.was_removed()));
+        }
         if let Some(verdict) = here.succeeds {
             let done = self.takes_over(here, verdict);
             let is_told = done.is_ok();
@@ -217,9 +222,6 @@ impl Keeper {
         if (now.number, now.token) != (known.number, known.token) {
             return Ok(Heard::Over(over(&now.by.host)));
         }
-        if let Some(entry) = found {
-            self.pool.revision = entry.changed;
-        }
         if let Stage::Begun(partition) = now.stage
             && partition != here.partition
         {
@@ -227,6 +229,10 @@ impl Keeper {
         }
         if here.is_control && now.control != here.me {
             return Ok(Heard::Over(self.was_replaced(&now)));
+        }
+        // Only what it knows it may write: who was replaced knows the one before.
+        if let Some(entry) = found {
+            self.pool.revision = entry.changed;
         }
         self.pool.generation = now;
         if !here.is_control && self.pool.generation.control == here.me {
@@ -414,6 +420,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let needed = is_control && (looked || !members.is_kept(version));
     let rule = if needed { ruling::said(state) } else { None };
     let (partition, succeeds) = (members.partition().id, members.is_to_succeed());
-    let control = members.control();
-    Some(Here { me, control, is_control, partition, version, rule, succeeds })
+    let (control, is_out) = (members.control(), members.is_put_out() && !members.has_left(me));
+    Some(Here { me, control, is_control, is_out, partition, version, rule, succeeds })
 }

@@ -5,11 +5,11 @@
 //! before it is. Not here: who writes it (`shell/keeping`), and who waits for that
 //! (`sharing/keeping`).
 
+use terral_format::Result as Done;
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Asker;
 use terral_format::wire::roster::Roster;
 use terral_format::wire::status::PoolStatus;
-use terral_format::Result as Done;
 
 use super::Members;
 use crate::core::world::Tick;

@@ -18,6 +18,10 @@ use super::{Here, Keeper, TERM};
 use crate::shared::Shared;
 use crate::sharing::{carrying, succeeding};
 
+/// What becomes of a server that is none of the partition any more.
+const ENDED: &str = "it has ended, and what it owes is kept: `terral serve` with --control and \
+                     --pool brings it, and comes in again";
+
 impl Keeper {
     /// Writes down that this server is the control now.
     pub(super) fn takes_over(&mut self, here: &Here, verdict: Verdict) -> Result<()> {
@@ -103,10 +107,14 @@ impl Keeper {
     /// Why this server, which was the control, ends.
     pub(super) fn was_replaced(&self, now: &Generation) -> String {
         let (name, host) = (&self.pool.name, &now.by.host);
+        format!("{host} has taken over as the control of the pool {name}: {ENDED}")
+    }
+
+    /// Why a server ends that was removed.
+    pub(super) fn was_removed(&self) -> String {
         format!(
-            "{host} has taken over from this server as the control of the pool {name}: it has \
-             ended, and what it owes is kept: `terral serve` with --control and --pool brings it, \
-             and comes in again"
+            "this server was removed from the pool {} (`terral fence`): {ENDED}",
+            self.pool.name
         )
     }
 }

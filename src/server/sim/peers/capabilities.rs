@@ -93,7 +93,12 @@ impl Peers {
     }
 
     /// A client presents one, and goes by it.
-    pub(super) fn presents(&mut self, at: usize, client: usize, capability: &Capability) -> Result<()> {
+    pub(super) fn presents(
+        &mut self,
+        at: usize,
+        client: usize,
+        capability: &Capability,
+    ) -> Result<()> {
         let (capability, person) = (capability.clone(), Person::default());
         let presented = frame::encode(&Presentation { capability, person })?;
         match self.ask_as(at, client, Request::Present(&presented))? {

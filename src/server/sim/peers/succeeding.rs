@@ -148,9 +148,8 @@ impl Three {
     }
 
     fn control(&mut self, at: usize) -> Member {
-        let control = self.peers.sims[at].with(|server| {
-            server.lock().members.as_ref().map(|members| members.control())
-        });
+        let control = self.peers.sims[at]
+            .with(|server| server.lock().members.as_ref().map(|members| members.control()));
         control.flatten().expect("it lives")
     }
 
@@ -264,6 +263,10 @@ fn a_control_that_stood_still_and_was_replaced_ends() {
     three.peers.sims[0].with(|server| control::tell_all(&mut server.lock()).expect("it thinks so"));
     let goes_on = (0..3).all(|_| three.turns(0) == Some(true));
     assert!(!goes_on, "it goes on beside the other");
+    let replaced = three.generation();
+    let first = three.keepers.remove(0);
+    first.close(true);
+    assert_eq!(three.generation(), replaced, "it ends the pool, which is not its any more");
     let why = three.peers.sims[0].with(|server| server.lock().refused.clone()).flatten();
     assert!(why.as_ref().is_some_and(|why| why.contains("h1 has taken over")), "{why:?}");
 }
