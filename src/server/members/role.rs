@@ -27,6 +27,7 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 
 mod asking_much;
+mod coming;
 mod counting;
 mod creations;
 mod deciding;
@@ -46,6 +47,7 @@ mod whole;
 pub(in crate::members) mod wishing;
 
 use asking_much::AskingMuch;
+use coming::Coming;
 use counting::Counting;
 use departing::Departing;
 use here::Here;
@@ -132,6 +134,8 @@ pub struct Members {
     users: BTreeMap<Member, Person>,
     /// What those have under way here.
     asking_much: AskingMuch,
+    /// Whose servers are needed, and have not come.
+    coming: Coming,
     /// Which version of the roster counts at each, as they have said to the control.
     knows: BTreeMap<Member, u64>,
     /// Members with whom there is a session.
@@ -217,6 +221,7 @@ impl Members {
             roster: Roster::default(),
             users: BTreeMap::new(),
             asking_much: AskingMuch::default(),
+            coming: Coming::default(),
             knows: BTreeMap::new(),
             connected: BTreeSet::new(),
             asks_control: false,
@@ -299,6 +304,7 @@ impl Members {
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
+                self.look_who_comes();
                 self.roster.certificates.clone_from(of);
             }
             Membership::Roster(roster) => {

@@ -201,6 +201,7 @@ impl<'s> Links<'s> {
         self.hear(Input::Tick);
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
+        nobody_starts(&mut self.shared.lock_for_links());
         let state = self.shared.lock_for_links();
         if state.orphaned || departing::departs(&state) {
             // It ends once the others have been silent for long, or the control has let it go.
@@ -580,4 +581,13 @@ fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> 
 fn begin_thread(run: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = Builder::new().name("relay".into()).spawn(run);
     thread.map(drop).map_err(|error| Error::system(&error, "a thread that relays"))
+}
+
+/// Users' servers that are needed and have not come are started by nobody here.
+fn nobody_starts(state: &mut State) {
+    let now = state.world.now();
+    let Some(members) = &mut state.members else { return };
+    for user in members.awaited_servers() {
+        members.comes_not(user, "it is not there, and nobody starts it".into(), now);
+    }
 }
