@@ -129,6 +129,8 @@ pub fn bodies() -> Vec<Body> {
     let decided = Look::Decided(transaction());
     let looks = [verify, Look::Revoked, issue, Look::Authorize(carried()), decided];
     all.extend(looks.map(|look| by(look).body()));
+    let (way, name) = (vec![(child(Kind::Directory).number, b"y".into())], b"z".into());
+    all.push(by(Look::Adopt(way, name)).body());
     let changes = settings().map(|setting| Change::Container(Principal::User(442), setting));
     all.extend(changes.map(|change| by(change).body()));
     all.into_iter().map(|body| body.expect("short")).collect()

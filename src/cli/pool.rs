@@ -353,9 +353,9 @@ impl Entrance {
     fn are_there(&self, alive: &[Server], control: Member) -> String {
         let named: Vec<_> = alive.iter().map(|one| one.machine.host.as_str()).collect();
         format!(
-            "servers of the partition that the pool {} has are there still, on {}: have one of them \
-             take over (`terral fence {} --dead` there), or end them (`terral stop --now` there; \
-             what they owe is kept, and brought by the next `terral serve` there)",
+            "servers of the partition that the pool {} has are there still, on {}: have one of \
+             them take over (`terral fence {} --dead` there), or end them (`terral stop --now` \
+             there; what they owe is kept, and brought by the next `terral serve` there)",
             self.name,
             named.join(", "),
             control.number()

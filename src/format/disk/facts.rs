@@ -10,7 +10,6 @@ use super::NameOperation;
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Ino, Lsn};
 use crate::wire::message::{Attributes, Change, Kind};
-use crate::wire::person::Person;
 
 /// One fact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -213,16 +212,6 @@ pub enum Fact {
     },
     /// Ordinal of the newest owed name operation, in a snapshot.
     Ordinal(Lsn),
-    /// Owed name operations that somebody else than who has this server wanted: they are done in
-    /// the backing with his rights.
-    OwedFor {
-        /// Ordinal of the first.
-        first: Lsn,
-        /// And of the last.
-        last: Lsn,
-        /// Who.
-        person: Person,
-    },
 }
 
 /// An inode in a snapshot, but for where it is.

@@ -105,6 +105,10 @@ pub enum Look {
     Decided(TransactionId),
     /// Of what it is not known whether it comes to be, on the member that is asked.
     Doubts,
+    /// What a name stands for in a directory that these lead to from the root, and that only the
+    /// permanent store has: its owner's server, which is asked, has it from then on. The outcome
+    /// is a step, with what it looks like.
+    Adopt(Vec<(Number, Vec<u8>)>, Vec<u8>),
 }
 
 /// What is changed of a thing.

@@ -4,17 +4,14 @@
 //!
 //! Not here: their order, and what must be copied before (`turns`).
 
-use std::sync::Arc;
-
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::Local;
-use terral_format::fingerprint::{Fingerprint, Object};
+use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Change, Kind};
 use terral_format::wire::moving::Renamed;
-use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::{Found, NameSink, Source, Touched};
 
@@ -32,11 +29,6 @@ use crate::shared::Shared;
 const NOT_PERMITTED: i32 = 1;
 /// `EMLINK`.
 const TOO_MANY_LINKS: i32 = 31;
-/// The store itself is away, or full: `EIO`, `ENXIO`, `ENODEV`, `ENOSPC`, `ENOTCONN`, `ETIMEDOUT`,
-/// `EHOSTDOWN`, `ESTALE`, and what has no number.
-const AWAY: [i32; 9] = [0, 5, 6, 19, 28, 107, 110, 112, 116];
-/// `ENOENT`.
-const MISSING: i32 = 2;
 
 /// So often directories are made anew before one operation is left for later.
 const TRIES: usize = 4;
@@ -60,12 +52,6 @@ pub struct NameJob {
     exchanging: Option<Object>,
     /// Another name of the file that loses one.
     other: Option<Vec<u8>>,
-    /// With whose rights it is done, if not with this server's.
-    user: Option<Arc<Person>>,
-    /// What has the name that is made, if it makes one and that is known.
-    makes: Option<Ino>,
-    /// Which object what it moves or changes is known to be there.
-    is: Option<Object>,
 }
 
 /// What was done, and what is to be noted of it.
@@ -81,8 +67,6 @@ pub struct Brought {
     gone: bool,
     /// The backing takes no extended attributes.
     no_xattrs: bool,
-    /// How what was made looks there.
-    made: Option<Fingerprint>,
 }
 
 /// The inodes whose look an operation changes, in order.
@@ -99,30 +83,6 @@ fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
         | NameOperation::MakeFifo { .. }
         | NameOperation::RemoveDirectory { .. }
         | NameOperation::Unlink { keeps: None, .. } => [None, None],
-    }
-}
-
-/// Which object what an operation moves or changes is known to be there.
-fn object_of(state: &State, operation: &NameOperation) -> Option<Object> {
-    let (NameOperation::Rename { ino, .. }
-    | NameOperation::Change { ino, .. }
-    | NameOperation::SetXattr { ino, .. }) = operation
-    else {
-        return None;
-    };
-    // Of a file that replaces another one, that one is what is known.
-    let inode = state.names.inode(*ino).filter(is_known);
-    let known = inode.and_then(|inode| inode.published).map(Fingerprint::object);
-    // Where there are users, what is not known may be anything that one has put there.
-    let users = state.members.as_ref().is_some_and(|members| members.has_users());
-    known.or(users.then_some(Object::NONE))
-}
-
-impl Brought {
-    /// Something was made, beside what somebody else has made there.
-    fn makes(&mut self, (made, said): (Option<Fingerprint>, Option<String>)) {
-        self.made = made;
-        self.said.extend(said);
     }
 }
 
@@ -145,11 +105,9 @@ impl NameJob {
             operation => operation,
         };
         let exchanging = state.names.exchanging(lsn);
-        let (user, makes) = (state.names.owed_for(lsn), state.names.owed_made(lsn));
-        let is = object_of(state, &operation);
         state.names.may_be_begun();
         state.fetches.spoil(&operation.paths());
-        Some(NameJob { lsn, operation, resumed, looks, exchanging, other, user, makes, is })
+        Some(NameJob { lsn, operation, resumed, looks, exchanging, other })
     }
 
     /// Whether it moves names, and does not only look whether it has.
@@ -164,28 +122,8 @@ impl NameJob {
         if self.looks {
             return self.look(backing);
         }
-        if let NameOperation::Exchange { from, .. } = &self.operation {
-            self.note_first(shared, backing, from)?;
-        }
-        match &self.user {
-            None => self.bring(shared, backing, &mut brought)?,
-            Some(user) => {
-                backing.as_user(user, &mut || self.bring(shared, backing, &mut brought))?;
-            }
-        }
+        self.bring(shared, backing, &mut brought)?;
         Ok(brought)
-    }
-
-    /// Done twice, an exchange would be undone: what had the first name is noted before, if only
-    /// that nothing had.
-    fn note_first(&self, shared: &Shared, backing: &dyn Source, from: &[u8]) -> Result<()> {
-        if self.exchanging.is_some() {
-            return Ok(());
-        }
-        let object = object(seen(backing, from)?);
-        let mut state = shared.lock();
-        state.record(Local::Exchanging { lsn: self.lsn, object });
-        state.commit()
     }
 
     /// Finds out whether it was done before: files would be sought there under names that they have
@@ -213,15 +151,15 @@ impl NameJob {
         match &self.operation {
             NameOperation::MakeDirectory { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_directory(path, *mode));
-                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::MakeLink { path, target } => {
                 let make = || within(shared, backing, path, || backing.make_link(path, target));
-                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::MakeFifo { path, mode } => {
                 let make = || within(shared, backing, path, || backing.make_fifo(path, *mode));
-                brought.makes(beside_theirs(backing, path, &ANYTHING, make)?);
+                brought.said.extend(beside_theirs(backing, path, &ANYTHING, make)?.1);
             }
             NameOperation::RemoveDirectory { path } => backing.remove_directory(path)?,
             NameOperation::Unlink { path, keeps: None } => backing.unlink(path)?,
@@ -247,9 +185,8 @@ impl NameJob {
             }
             NameOperation::Rename { from, to, over, .. } => {
                 brought.said.extend(keep_theirs(backing, (from, to), *over)?);
-                let rename = || within(shared, backing, to, || backing.rename(from, to, self.is));
-                // What somebody has put in its place stays there.
-                let rename = || unless_gone(backing, from, rename()).map(Option::flatten);
+                let rename = || within(shared, backing, to, || backing.rename(from, to));
+                let rename = || unless_gone(backing, from, rename());
                 let (moved, said) = beside_theirs(backing, to, &DIRECTORIES, rename)?;
                 brought.said.extend(said);
                 brought.touched[0] = match moved {
@@ -258,11 +195,11 @@ impl NameJob {
                 };
             }
             NameOperation::SetXattr { path, name, value, .. } => {
-                let done = backing.set_xattr(path, (name, value.as_deref()), self.is);
+                let done = backing.set_xattr(path, name, value.as_deref());
                 xattr_done(brought, done)?;
             }
             NameOperation::Change { path, change, .. } => {
-                let mut found = done_before(backing.change(path, *change, self.is))?;
+                let mut found = done_before(backing.change(path, *change))?;
                 if let Some(found) = &mut found
                     && change.modified_ns == Some(found.modified_ns)
                 {
@@ -301,6 +238,8 @@ impl NameJob {
         Ok(None)
     }
 
+    /// Done twice, an exchange would be undone: what had the first name is noted before, if only
+    /// that nothing had.
     fn exchange(
         &self,
         shared: &Shared,
@@ -312,8 +251,14 @@ impl NameJob {
         if self.exchanging == Some(object(before[1])) {
             before.reverse();
         } else {
+            if self.exchanging.is_none() {
+                let mut state = shared.lock();
+                let object = object(before[0]);
+                state.record(Local::Exchanging { lsn: self.lsn, object });
+                state.commit()?;
+            }
             let rename = |from: &[u8], to: &[u8]| {
-                within(shared, backing, to, || backing.rename(from, to, None)).map(drop)
+                within(shared, backing, to, || backing.rename(from, to)).map(drop)
             };
             // What is not there yet comes to its new name by itself.
             done_before(match before {
@@ -327,12 +272,6 @@ impl NameJob {
         Ok([between(before[0], after[0]), between(before[1], after[1])])
     }
 
-    /// Whether it failed by what its user is not let do there, or does there himself, which is all
-    /// but that the store is away: what others are owed does not wait for that.
-    fn is_his(&self, error: &Error) -> bool {
-        self.user.is_some() && !AWAY.contains(&error.errno)
-    }
-
     /// Notes what became of it.
     ///
     /// # Errors
@@ -344,10 +283,8 @@ impl NameJob {
                 state.names.is_not_begun();
                 return Ok(());
             }
-            Err(error) if is_final(&error) || self.is_his(&error) => {
-                let whose = self.user.as_ref().map(|user| format!(" for user {}", user.user));
-                let said = format!("not done there{}: {error}", whose.unwrap_or_default());
-                let said = vec![said];
+            Err(error) if is_final(&error) => {
+                let said = vec![format!("not done there: {error}")];
                 Brought { said, ..Brought::default() }
             }
             brought => brought?,
@@ -368,7 +305,6 @@ impl NameJob {
                 exchanging::is_seen_renamed(state, ino, renamed(touched, self.resumed));
             }
         }
-        is_made(state, self.makes, brought.made);
         if let (true, Some(ino)) = (brought.gone, inos[0]) {
             bring_again(state, ino);
         }
@@ -460,7 +396,7 @@ pub fn lacks_directory(error: &Error) -> bool {
 /// Somebody else removes directories as fast as they are made.
 fn taken_away(path: &[u8]) -> Error {
     let context = format!("{}: somebody else removes a directory above it", shown(path));
-    Error { errno: MISSING, ..Error::new(ErrorKind::Backing, context) }
+    Error::new(ErrorKind::Backing, context)
 }
 
 /// Makes the directories above `path` that somebody else has removed, or put something else in the
@@ -478,8 +414,8 @@ pub fn restore(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<b
 
 fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result<bool> {
     let mut restored = false;
-    let all_above = shared.lock().names.directories_above(path);
-    for (end, ino, mode) in all_above {
+    let modes = shared.lock().names.modes_above(path);
+    for (end, mode) in modes {
         let above = &path[..end];
         let aside = match backing.stat(above) {
             Ok(found) if found.attributes.kind == Kind::Directory => continue,
@@ -489,26 +425,15 @@ fn restore_above(shared: &Shared, backing: &dyn NameSink, path: &[u8]) -> Result
             Err(error) if error.kind == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
         };
-        let made = backing.make_directory(above, mode)?;
+        backing.make_directory(above, mode)?;
         restored = true;
         let what = match &*aside {
             b"" => "removed there meanwhile; made anew".into(),
             aside => format!("no directory there any more; made anew, theirs is {}", shown(aside)),
         };
-        let mut state = shared.lock();
-        is_made(&mut state, ino, made);
-        state.debts.progress().conflict(format!("{}: {what}", shown(above)));
+        shared.lock().debts.progress().conflict(format!("{}: {what}", shown(above)));
     }
     Ok(restored)
-}
-
-/// What the store has made is known to be that, for who changes it there later.
-fn is_made(state: &mut State, ino: Option<Ino>, made: Option<Fingerprint>) {
-    let is_file = |inode: &Inode| inode.kind == Kind::File;
-    let there = ino.filter(|ino| state.names.inode(*ino).is_some_and(|inode| !is_file(&inode)));
-    if let (Some(ino), Some(fingerprint)) = (there, made) {
-        state.record(Fact::Touched { ino, fingerprint });
-    }
 }
 
 /// A change with the times as they are by now: what was written since may be there before it.

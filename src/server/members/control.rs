@@ -89,7 +89,10 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let certificates = (known != Some(&roster.certificates)).then(|| roster.certificates.clone());
     let known = state.members.as_ref().map(|members| &members.roster().placement);
     let placement = (known != Some(&roster.placement)).then(|| roster.placement.clone());
+    let before = state.members.as_ref().map_or(0, |members| members.roster().seats.len());
+    let grows = roster.seats.len() > before;
     state.record(Membership::Roster(roster));
+    state.members.iter_mut().filter(|_| grows).for_each(|members| members.have_come());
     certificates.into_iter().for_each(|all| state.record(Membership::Certificates(all)));
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     placement.into_iter().for_each(|of| state.record(Membership::Placement(of)));

@@ -93,7 +93,7 @@ impl Copy {
             Look::Xattr(_) | Look::XattrNames(_) => None,
             Look::Safety | Look::Server { .. } | Look::Waits => None,
             Look::Verify(_) | Look::Revoked | Look::Issue(..) | Look::Authorize(_) => None,
-            Look::Decided(_) | Look::Doubts => None,
+            Look::Decided(_) | Look::Doubts | Look::Adopt(..) => None,
             Look::Names(_) if *some => None,
             Look::Names(after) => {
                 let after = (Bound::Excluded(after.as_slice()), Bound::Unbounded);

@@ -27,6 +27,7 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 
 mod asking_much;
+mod coming;
 mod counting;
 mod creations;
 mod deciding;
@@ -46,6 +47,7 @@ mod whole;
 pub(in crate::members) mod wishing;
 
 use asking_much::AskingMuch;
+use coming::Coming;
 use counting::Counting;
 use departing::Departing;
 use here::Here;
@@ -134,6 +136,8 @@ pub struct Members {
     users: BTreeMap<Member, Person>,
     /// What those have under way here.
     asking_much: AskingMuch,
+    /// Whose servers are needed, and have not come.
+    coming: Coming,
     /// Which version of the roster counts at each, as they have said to the control.
     knows: BTreeMap<Member, u64>,
     /// Members with whom there is a session.
@@ -220,6 +224,7 @@ impl Members {
             roster: Roster::default(),
             users: BTreeMap::new(),
             asking_much: AskingMuch::default(),
+            coming: Coming::default(),
             knows: BTreeMap::new(),
             connected: BTreeSet::new(),
             asks_control: false,
@@ -303,6 +308,7 @@ impl Members {
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
+                self.look_who_comes();
                 self.roster.certificates.clone_from(of);
             }
             Membership::Roster(roster) => {
@@ -310,7 +316,6 @@ impl Members {
                 let certificates = std::mem::take(&mut self.roster.certificates);
                 let placement = std::mem::take(&mut self.roster.placement);
                 self.departing.follows(roster, &self.roster);
-                self.follows(roster);
                 self.roster = Roster { policies, certificates, placement, ..roster.clone() };
                 self.losses.begins_anew();
             }

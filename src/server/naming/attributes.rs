@@ -13,6 +13,7 @@ use terral_format::wire::things;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::far::{asking, committing, lent};
+use crate::naming::adopting;
 use crate::naming::xattr_requests;
 use crate::naming::{charging, elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
@@ -33,14 +34,25 @@ pub fn change(
     change_here(state, caller, ino, change)
 }
 
-/// What a user's server has made is his, whoever gives it away: his process brings it to the
-/// permanent directory.
+/// What a server has made is its user's, whoever gives it away: its process brings it to the
+/// permanent directory, as him. So what is root's stays root's where there are users, and nobody
+/// else gives or takes the names of what is his.
 fn stays_his(state: &State, ino: Ino, change: &Change) -> Result<()> {
-    let Some(members) = state.members.as_ref().filter(|members| members.has_users()) else {
+    let is_for_users = adopting::is_for_users(state);
+    let members = state.members.as_ref();
+    let Some(members) = members.filter(|members| members.has_users() || is_for_users) else {
         return Ok(());
     };
     let home = members.number(ino).map(|number| number.born());
     let user = home.filter(|home| *home != members.me()).and_then(|home| members.user_of(home));
+    let is_roots = is_for_users && home == Some(members.me());
+    if is_roots && change.uid.is_some_and(|uid| uid != 0) {
+        return Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default()));
+    }
+    let opens = |mode: u32| is_directory(state, ino) && !permitting::is_roots_way(mode);
+    if is_roots && change.mode.is_some_and(opens) {
+        return Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default()));
+    }
     let gives = |user: &Person| {
         let group = change.gid.is_some_and(|gid| !user.is_in(gid));
         group || change.uid.is_some_and(|uid| uid != user.user)
@@ -49,6 +61,10 @@ fn stays_his(state: &State, ino: Ino, change: &Change) -> Result<()> {
         true => Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default())),
         false => Ok(()),
     }
+}
+
+fn is_directory(state: &State, ino: Ino) -> bool {
+    state.names.inode(ino).is_some_and(|inode| inode.is_directory())
 }
 
 /// Changes attributes of what is here.

@@ -67,20 +67,16 @@ impl Names {
         match new.kind {
             Kind::File | Kind::Socket => {}
             Kind::Fifo => {
-                self.owe_new(
-                    NameOperation::MakeFifo { path: path.clone(), mode: new.mode },
-                    new.ino,
-                );
+                self.owe(NameOperation::MakeFifo { path: path.clone(), mode: new.mode });
                 self.owe_owner(path, new);
             }
             Kind::Directory => {
-                let made = NameOperation::MakeDirectory { path: path.clone(), mode: new.mode };
-                self.owe_new(made, new.ino);
+                self.owe(NameOperation::MakeDirectory { path: path.clone(), mode: new.mode });
                 self.owe_owner(path, new);
             }
             Kind::Symlink => {
                 let target = target.to_vec();
-                self.owe_new(NameOperation::MakeLink { path: path.clone(), target }, new.ino);
+                self.owe(NameOperation::MakeLink { path: path.clone(), target });
                 self.owe_owner(path, new);
             }
         }

@@ -75,6 +75,7 @@ pub fn begin(
         elsewhere::was_changed(state, parent);
         return Ok(None);
     }
+    permitting::permit_making_elsewhere(state, parent, name)?;
     if let Err(full) = charging::may_make(state, (parent, name)) {
         // What is there already is opened.
         let there = lookup::child(state, caller, parent, name)?;

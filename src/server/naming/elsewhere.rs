@@ -2,7 +2,7 @@
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Number, Thing};
+use terral_format::ids::{Ino, Number, ROOT, Thing};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind, Name};
 use terral_format::wire::peers::{Answer, Failure, Work};
@@ -16,6 +16,7 @@ use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::far::asking;
 use crate::members::copies::Copy;
+use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
 use crate::naming::permitting::STICKY;
 use crate::naming::stat_ahead;
@@ -89,11 +90,42 @@ pub fn was_changed(state: &mut State, ino: Ino) {
     }
 }
 
+/// Refuses to have a user's directory here if this is root's server: what is done in it in the
+/// permanent store is done there as he.
+fn permit_taking(state: &State, ino: Ino) -> Result<()> {
+    let is_for_users = state.backing.as_ref().is_some_and(|store| store.is_of_roots());
+    let number = state.members.as_ref().and_then(|members| members.number(ino));
+    let users =
+        state.members.as_ref().zip(number).is_some_and(|(its, number)| its.is_users(number));
+    match is_for_users && users {
+        true => Err(refuse(ErrorKind::Denied, &state.names.path(ino).unwrap_or_default())),
+        false => Ok(()),
+    }
+}
+
+/// What leads to a directory from the root, and itself.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if that is not known.
+pub fn way_to(state: &State, directory: Ino) -> Result<Way> {
+    let gone = || Error::new(ErrorKind::NotFound, format!("directory {directory}"));
+    let (mut way, mut at) = (Way::new(), directory);
+    while at != ROOT {
+        let (parent, name) = state.names.name_of(at).ok_or_else(gone)?;
+        let number = state.members.as_ref().and_then(|members| members.number(at));
+        way.push((number.ok_or_else(gone)?, name));
+        at = parent;
+    }
+    way.reverse();
+    Ok(way)
+}
+
 /// Has several directories here, and stay until the request has run.
 ///
 /// # Errors
 /// As [`look`]'s.
 pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
+    inos.iter().try_for_each(|ino| permit_taking(state, *ino))?;
     let things = inos.iter().filter_map(|ino| thing_of(state, *ino));
     let directories = things.filter(|thing| matches!(thing, Thing::Directory(_))).collect();
     requiring::hold_all(state, &directories)?;
@@ -500,7 +532,7 @@ pub fn names(state: &mut State, caller: &Caller, directory: Ino) -> Result<Optio
         }
         after = children.last().map(|child| child.name.clone()).unwrap_or_default();
         for child in children {
-            let number = Some(child.number);
+            let number = Some(child.number).filter(|number| number.counted() != 0);
             names.push(Name { name: child.name, number, kind: child.kind });
         }
         if last || after.is_empty() {

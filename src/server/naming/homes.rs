@@ -9,10 +9,10 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::{Ino, ROOT, Thing};
+use terral_format::ids::{Ino, Number, ROOT, Thing};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, RenameHow};
-use terral_format::wire::peers::Work;
+use terral_format::wire::peers::{EXDEV, Work};
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -23,7 +23,7 @@ use crate::far::asking;
 use crate::members::moving::{self, Way, Ways};
 use crate::members::requiring::{self, Have};
 use crate::naming::names::Place;
-use crate::naming::{elsewhere, lookup, making};
+use crate::naming::{elsewhere, lookup, making, permitting};
 use crate::needs::asking as store;
 use crate::storage::bringing;
 
@@ -47,12 +47,21 @@ pub fn asked(state: &mut State) -> Result<Option<()>> {
     }
 }
 
-/// Has a change of a file's name made by its home. False: that is here, or it is no file.
+/// The home of something, by its number, if that is another member: of a file; where there are
+/// users, of anything: it is brought as its owner.
+fn home_of(state: &State, ino: Ino) -> Option<Number> {
+    let members = state.members.as_ref().filter(|members| decide(state) && members.has_users());
+    let number = members
+        .and_then(|members| members.number(ino).filter(|number| !members.is_born_here(*number)));
+    number.or_else(|| asking::number_of(state, ino))
+}
+
+/// Has a change of a file's name made by its home. False: that is here, or it has none.
 ///
 /// # Errors
 /// As those of [`asked`].
 pub(super) fn at_home(state: &mut State, caller: &Caller, ino: Ino, what: Change) -> Result<bool> {
-    let Some(number) = asking::number_of(state, ino) else { return Ok(false) };
+    let Some(number) = home_of(state, ino) else { return Ok(false) };
     requiring::let_go(state);
     let by = By { person: (*caller.person).clone(), what };
     requiring::need(state, Thing::File(number), &Work::Change(by.body()?))?;
@@ -90,6 +99,9 @@ pub fn unlink(state: &mut State, caller: &Caller, path: &[u8], is: Option<Ino>) 
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
     let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
     check(ino, is, path)?;
+    if is_directory(state, ino) {
+        return Err(refuse(ErrorKind::IsDirectory, path));
+    }
     if at_home(state, caller, ino, Change::Unname(path.into()))? {
         return Ok(());
     }
@@ -98,6 +110,47 @@ pub fn unlink(state: &mut State, caller: &Caller, path: &[u8], is: Option<Ino>) 
     check(ino, is, path)?;
     must_be_ours(state, ino)?;
     making::unlink_in(state, caller, (parent, name), path)
+}
+
+fn is_directory(state: &State, ino: Ino) -> bool {
+    state.names.inode(ino).is_some_and(|inode| inode.is_directory())
+}
+
+/// Removes an empty directory, or has its home remove it; `is`: only if it is this one.
+///
+/// # Errors
+/// Those of rmdir(2).
+pub fn remove_directory(
+    state: &mut State,
+    caller: &Caller,
+    path: &[u8],
+    is: Option<Ino>,
+) -> Result<()> {
+    if !state.members.as_ref().is_some_and(|members| members.has_users()) {
+        return making::remove_directory(state, caller, path);
+    }
+    if let Some(done) = asked(state)? {
+        return Ok(done);
+    }
+    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    let missing = || Error::new(ErrorKind::NotFound, shown(path));
+    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
+    check(ino, is, path)?;
+    match is_directory(state, ino) && at_home(state, caller, ino, Change::Unname(path.into()))? {
+        true => Ok(()),
+        false => making::remove_directory(state, caller, path),
+    }
+}
+
+/// Takes a name away from what has its home here, whatever that is.
+///
+/// # Errors
+/// Those of unlink(2) and rmdir(2).
+pub fn unname(state: &mut State, caller: &Caller, path: &[u8], ino: Ino) -> Result<()> {
+    match is_directory(state, ino) {
+        true => remove_directory(state, caller, path, Some(ino)),
+        false => unlink(state, caller, path, Some(ino)),
+    }
 }
 
 /// Has a rename done by the home of what is moved. False: that is here, or it is no file.
@@ -122,47 +175,12 @@ pub fn rename(
     at_home(state, caller, ino, Change::Move(from.into(), to.into(), how))
 }
 
-/// Has a directory moved by the control, if this is a user's server: others rest for it, and the
-/// right to do so is nothing that he could keep. False: it is no directory, or this one moves it.
-///
-/// # Errors
-/// As those of [`rename`].
-pub fn moved_by_control(
-    state: &mut State,
-    caller: &Caller,
-    (from, to): (&[u8], &[u8]),
-    how: RenameHow,
-) -> Result<bool> {
-    let Some(control) = state.members.as_ref().and_then(|members| members.mover()) else {
-        return Ok(false);
-    };
-    if asked(state)?.is_some() {
-        return Ok(true);
-    }
-    let mut directory = false;
-    let swapped = (how == RenameHow::Exchange).then_some(to);
-    for path in std::iter::once(from).chain(swapped) {
-        let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-        let missing = || Error::new(ErrorKind::NotFound, shown(path));
-        let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
-        directory |= state.names.inode(ino).is_some_and(|inode| inode.is_directory());
-    }
-    if !directory {
-        return Ok(false);
-    }
-    requiring::let_go(state);
-    let what = Change::Move(from.into(), to.into(), how);
-    let by = By { person: (*caller.person).clone(), what };
-    requiring::need(state, control, &Work::Change(by.body()?))?;
-    asked(state).map(|done| done.is_some())
-}
-
 /// What was looked at before its directory was here may have come to be another's file.
 ///
 /// # Errors
 /// If so: then all is done anew.
 pub fn must_be_ours(state: &mut State, ino: Ino) -> Result<()> {
-    match decide(state) && asking::number_of(state, ino).is_some() {
+    match decide(state) && home_of(state, ino).is_some() {
         true => Err(requiring::anew(state)),
         false => Ok(()),
     }
@@ -225,9 +243,45 @@ pub fn is_alone_below(state: &State, directory: Ino) -> bool {
 /// # Errors
 /// If it must wait for that, or be carried out anew with it.
 pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
+    if speaks_for_one(state) {
+        // It moves only what is its own, between its own and root's.
+        return Ok(());
+    }
     match state.members.as_ref().and_then(|members| members.moves()) {
         Some(right) => requiring::hold_first(state, right, again),
         None => Ok(()),
+    }
+}
+
+/// Whether this server is a user's.
+fn speaks_for_one(state: &State) -> bool {
+    state.members.as_ref().is_some_and(|members| members.speaks_for().is_some())
+}
+
+/// Whether a user's server moves a directory by itself: it and all below it is its own, and it goes
+/// from a directory of its own, or of root's, to one. So this one server decides all that could
+/// come to lie in a circle, and nobody else brings anything below. `None`: it is no user's.
+///
+/// # Errors
+/// [`ErrorKind::CrossDevice`] if it does not: who moves it copies it.
+pub(super) fn moves_by_itself(
+    state: &State,
+    moved: &[Ino],
+    directories: [Ino; 2],
+) -> Result<Option<()>> {
+    let Some(members) = state.members.as_ref().filter(|members| members.speaks_for().is_some())
+    else {
+        return Ok(None);
+    };
+    let is_own = |ino: &Ino| members.number(*ino).is_some_and(|its| members.is_born_here(its));
+    let may_be_in = |ino: &Ino| permitting::may_have_directory(state, *ino);
+    let own = moved.iter().all(|ino| is_own(ino) && is_alone_below(state, *ino));
+    match own && directories.iter().all(may_be_in) {
+        true => Ok(Some(())),
+        false => {
+            let path = moved.first().and_then(|ino| state.names.path(*ino)).unwrap_or_default();
+            Err(Error { errno: EXDEV, ..refuse(ErrorKind::CrossDevice, &path) })
+        }
     }
 }
 
@@ -272,13 +326,7 @@ fn way_of(state: &State, ino: Ino, (parent, name): Place<'_>) -> Result<(Vec<u8>
     let gone = || Error::new(ErrorKind::NotFound, shown(name));
     let above = state.names.path(parent).ok_or_else(gone)?;
     let path = if parent == ROOT { name.to_vec() } else { [&above, &b"/"[..], name].concat() };
-    let mut way = vec![(number(ino).ok_or_else(gone)?, name.to_vec())];
-    let mut at = parent;
-    while at != ROOT {
-        let (parent, name) = state.names.name_of(at).ok_or_else(gone)?;
-        way.push((number(at).ok_or_else(gone)?, name));
-        at = parent;
-    }
-    way.reverse();
+    let mut way = elsewhere::way_to(state, parent)?;
+    way.push((number(ino).ok_or_else(gone)?, name.to_vec()));
     Ok((path, way))
 }

@@ -34,9 +34,7 @@ pub fn rename(
     // Who keeps no files has their directories for no longer than others look at them, or not at
     // all: so they do not go with it.
     let by_home = homes::decide(state) || !placement::stores_here(state);
-    let elsewhere = homes::moved_by_control(state, caller, (from, to), how)?
-        || (by_home && homes::rename(state, caller, (from, to), how, None)?);
-    match elsewhere {
+    match by_home && homes::rename(state, caller, (from, to), how, None)? {
         true => Ok(()),
         false => rename_here(state, caller, from, to, how),
     }
@@ -162,6 +160,10 @@ pub(super) fn permit_moves(
     let alone = moved.clone().all(|ino| homes::is_alone_below(state, ino));
     let directory = moved.any(|ino| is_directory(state, ino));
     if alone && !directory {
+        return Ok(());
+    }
+    let all: Vec<Ino> = std::iter::once(ino).chain(back).collect();
+    if homes::moves_by_itself(state, &all, [from.0, to.0])?.is_some() {
         return Ok(());
     }
     if !alone || from.0 != to.0 {

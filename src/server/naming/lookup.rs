@@ -15,10 +15,11 @@ use crate::core::paths::{components, join, refuse};
 use crate::core::state::State;
 use crate::far::asking;
 use crate::members::{moving, requiring};
-use crate::naming::names::Entry;
+use crate::naming::adopting::{self, Whose};
+use crate::naming::names::{Entry, Place};
 use crate::naming::{elsewhere, lost, permitting, whole};
 use crate::needs::asking::fetch;
-use crate::needs::need::{Fetched, Need};
+use crate::needs::need::{Fetched, Looked, Need};
 
 /// The inode at `path`.
 ///
@@ -142,7 +143,7 @@ pub fn child(
     match state.names.entry(directory, name) {
         Some(Entry::Here(_)) if is_taken(state, directory, name) => return Ok(None),
         Some(Entry::Here(ino)) if lost::is_lost(state, ino) => {
-            return as_seen(state, directory, name, ino).map(Some);
+            return as_seen(state, caller, (directory, name), ino).map(Some);
         }
         Some(Entry::Here(ino)) => return Ok(Some(ino)),
         Some(Entry::Gone(_)) => return Ok(None),
@@ -154,7 +155,7 @@ pub fn child(
         return Err(refuse(ErrorKind::NotDirectory, name));
     }
     match whole::may_have_more(state, &inode) {
-        true => adopt(state, directory, name),
+        true => adopt(state, caller, (directory, name)),
         false => Ok(None),
     }
 }
@@ -203,7 +204,12 @@ pub fn or_new(found: Result<Option<Ino>>) -> Result<Option<Ino>> {
 
 /// What a name stands for whose file only a dead member had: that of the permanent store, if it
 /// looks as it was last seen by anybody, who is asked; else it stays what it was, and is an error.
-fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<Ino> {
+fn as_seen(
+    state: &mut State,
+    caller: &Caller,
+    (directory, name): Place<'_>,
+    ino: Ino,
+) -> Result<Ino> {
     let thing = elsewhere::thing_of(state, directory);
     if let Some((members, thing)) = state.members.as_mut().zip(thing)
         && !members.has_heard_all(thing)
@@ -217,9 +223,10 @@ fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<I
     match look_there(state, directory, name) {
         Ok(Some((found, target))) if lost::is_as_seen(state, ino, &found, &target) => {
             elsewhere::is_shown_no_more(state, directory)?;
+            let whose = adopting::whose(state, caller, (directory, name), &found)?;
             state.names.reserve()?;
             state.record(Membership::Unnamed { parent: directory, name: name.into() });
-            adopt_found(state, directory, name, (found, target))
+            adopt_found(state, (directory, name), (found, target), whose)
         }
         Err(error) if state.fetches.is_waiting() => Err(error),
         // It is an error that says whose it was.
@@ -228,7 +235,10 @@ fn as_seen(state: &mut State, directory: Ino, name: &[u8], ino: Ino) -> Result<I
 }
 
 /// What the permanent store has there.
-fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<(Found, Vec<u8>)>> {
+///
+/// # Errors
+/// If that must wait, and what the store says.
+pub fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Looked> {
     let path = match state.names.path(directory) {
         Some(path) => join(&path, name),
         // It was inherited, and somebody is being asked where it is.
@@ -242,18 +252,31 @@ fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<(
     }
 }
 
-fn adopt(state: &mut State, directory: Ino, name: &[u8]) -> Result<Option<Ino>> {
+fn adopt(state: &mut State, caller: &Caller, (directory, name): Place<'_>) -> Result<Option<Ino>> {
     let Some(seen) = look_there(state, directory, name)? else { return Ok(None) };
+    let whose = adopting::whose(state, caller, (directory, name), &seen.0)?;
     state.names.reserve()?;
-    adopt_found(state, directory, name, seen).map(Some)
+    adopt_found(state, (directory, name), seen, whose).map(Some)
 }
 
 fn adopt_found(
     state: &mut State,
-    directory: Ino,
-    name: &[u8],
-    (found, target): (Found, Vec<u8>),
+    place: Place<'_>,
+    found: (Found, Vec<u8>),
+    whose: Whose,
 ) -> Result<Ino> {
+    match whose {
+        Whose::Ours => Ok(adopt_as(state, place, found)),
+        Whose::Theirs(looks, child) => adopting::is_theirs(state, place.0, (looks, &child)),
+    }
+}
+
+/// What was found is this server's from now on, under this name. There is room for it.
+pub fn adopt_as(
+    state: &mut State,
+    (directory, name): Place<'_>,
+    (found, target): (Found, Vec<u8>),
+) -> Ino {
     let mut attributes = found.attributes;
     attributes.ino = state.names.next_ino();
     // Some file systems count none; what has none is gone.
@@ -265,7 +288,7 @@ fn adopt_found(
         fingerprint: found.fingerprint,
         target,
     });
-    Ok(attributes.ino)
+    attributes.ino
 }
 
 /// The inode a request is about.

@@ -9,6 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::naming::names::Place;
 use crate::naming::{counting, elsewhere, listing, lookup, permitting, whole};
 use crate::storage::bringing;
 
@@ -37,7 +38,11 @@ pub fn make(state: &mut State, caller: &Caller, new: &New<'_>) -> Ino {
 /// Makes something that has its number, as of `time_ns`.
 pub fn make_as(state: &mut State, caller: &Caller, ino: Ino, new: &New<'_>, time_ns: u64) {
     let above = state.names.inode(new.place.0).map(|above| above.attributes());
-    let fact = fact_of(caller, ino, new, above.as_ref(), time_ns);
+    let mode = match new.kind {
+        Kind::Directory => permitting::roots_bits(state, new.mode),
+        _ => new.mode,
+    };
+    let fact = fact_of(caller, ino, &New { mode, ..*new }, above.as_ref(), time_ns);
     state.record(fact);
 }
 
@@ -78,6 +83,11 @@ pub fn make_at(
     (kind, mode, target): (Kind, u32, &[u8]),
 ) -> Result<Ino> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
+    if state.members.as_ref().is_some_and(|members| members.has_users()) {
+        // It is brought as whose it is: he makes it himself, for which he has the directory.
+        take_for_making(state, caller, ((parent, name), kind), path)?;
+        return make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path);
+    }
     let made = Made { kind, mode, text: target.into() };
     match elsewhere::change(state, caller, parent, Change::Make(name.into(), made))? {
         Some(number) => {
@@ -87,6 +97,25 @@ pub fn make_at(
         }
         None => make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path),
     }
+}
+
+/// Has a directory here in which something is to be made, if that may be.
+fn take_for_making(
+    state: &mut State,
+    caller: &Caller,
+    ((parent, name), kind): (Place<'_>, Kind),
+    path: &[u8],
+) -> Result<()> {
+    // What would be refused then is refused before.
+    let there = lookup::child(state, caller, parent, name);
+    if lookup::or_new(there)?.is_some() {
+        return Err(Error::new(ErrorKind::Exists, shown(path)));
+    }
+    permitting::permit_change_in(state, caller, parent, path)?;
+    if kind == Kind::Directory {
+        permitting::permit_directory_in(state, parent, path)?;
+    }
+    elsewhere::take_all(state, &[parent])
 }
 
 /// The place of what another member says it has made.

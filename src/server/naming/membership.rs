@@ -45,9 +45,7 @@ impl Names {
                 let others = inode.flags & !(flag::ELSEWHERE | LOOKS);
                 inode.flags = if *is { others | flag::ELSEWHERE } else { others };
             }),
-            Membership::Overlaid { ino } => {
-                self.update(*ino, |inode| inode.flags |= flag::OVERLAY);
-            }
+            Membership::Overlaid { ino } => self.overlaid(*ino),
             Membership::There { ino, fingerprint } => {
                 self.update(*ino, |inode| inode.published = *fingerprint);
             }
@@ -90,6 +88,10 @@ impl Names {
             | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }
+    }
+
+    fn overlaid(&mut self, ino: Ino) {
+        self.update(ino, |inode| inode.flags |= flag::OVERLAY);
     }
 
     fn born(&mut self, ino: Ino, number: Number, kind: Kind, text: &[u8]) {

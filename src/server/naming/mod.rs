@@ -1,5 +1,6 @@
 //! The naming role: names, attributes, links, extended attributes, and what requests do to them.
 
+pub mod adopting;
 mod aliases;
 pub mod attributes;
 mod changed;

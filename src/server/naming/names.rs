@@ -17,7 +17,6 @@ use terral_format::ids::{Ino, Lsn, Member, ROOT};
 use terral_format::local::names::{Inode, flag, index_of};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::moving::Moving;
-use terral_format::wire::person::Person;
 use terral_store::inodes::Inodes;
 use terral_store::memory::Memory;
 
@@ -65,10 +64,6 @@ pub struct Names {
     pub(super) replacements: HashMap<Ino, Ino>,
     pub(super) hidden: Hidden,
     pub(super) owed: VecDeque<(Lsn, NameOperation)>,
-    /// Who wanted those of them that others than who has this server did.
-    pub(super) owed_for: BTreeMap<Lsn, Arc<Person>>,
-    /// What those of them make that this process has begun to owe.
-    pub(super) owed_made: BTreeMap<Lsn, Ino>,
     pub(super) ordinal: Lsn,
     /// The exchange that was begun in the backing, and what had the first name before.
     pub(super) exchanging: Option<(Lsn, Object)>,
@@ -104,8 +99,6 @@ impl Names {
             replacements: HashMap::new(),
             hidden: Hidden::default(),
             owed: VecDeque::new(),
-            owed_for: BTreeMap::new(),
-            owed_made: BTreeMap::new(),
             ordinal: Lsn(0),
             exchanging: None,
             resting: BTreeMap::new(),
@@ -258,16 +251,14 @@ impl Names {
         if self.has_backing { self.path(ino) } else { Some(Vec::new()) }
     }
 
-    /// Where the names of the directories above `path` end in it, which these are, if they are
-    /// known, and their permission bits.
-    pub fn directories_above(&self, path: &[u8]) -> Vec<(usize, Option<Ino>, u32)> {
+    /// Where the names of the directories above `path` end in it, and their permission bits.
+    pub fn modes_above(&self, path: &[u8]) -> Vec<(usize, u32)> {
         let (mut here, mut from) = (Some(ROOT), 0);
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let modes = slashes.map(|(end, _)| {
             here = here.and_then(|directory| self.child_here(directory, &path[from..end]));
             from = end + 1;
-            let mode = here.and_then(|ino| self.inode(ino)).map(|inode| inode.mode.into());
-            (end, here, mode.unwrap_or(0o755))
+            (end, here.and_then(|ino| self.inode(ino)).map_or(0o755, |inode| inode.mode.into()))
         });
         modes.collect()
     }

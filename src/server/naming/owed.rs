@@ -1,13 +1,11 @@
 //! Name operations that the backing is owed, in their order, and how far they have come there.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use terral_format::disk::NameOperation;
 use terral_format::disk::local::Publishing;
 use terral_format::fingerprint::Object;
 use terral_format::ids::{Ino, Lsn};
-use terral_format::wire::person::Person;
 
 use crate::core::invariant::holds;
 use crate::naming::names::Names;
@@ -44,31 +42,6 @@ impl Names {
     /// Name operations the backing is owed, in order.
     pub fn owed(&self) -> &VecDeque<(Lsn, NameOperation)> {
         &self.owed
-    }
-
-    /// Who wanted an owed operation, if that was somebody else than who has this server: it is done
-    /// with his rights.
-    pub fn owed_for(&self, lsn: Lsn) -> Option<Arc<Person>> {
-        self.owed_for.get(&lsn).cloned()
-    }
-
-    /// These were wanted by somebody else.
-    pub(super) fn owe_for(&mut self, (first, last): (Lsn, Lsn), person: &Person) {
-        let person = Arc::new(person.clone());
-        let from = self.owed.partition_point(|(lsn, _)| *lsn < first);
-        let his = self.owed.range(from..).map(|(lsn, _)| *lsn).take_while(|lsn| *lsn <= last);
-        self.owed_for.extend(his.map(|lsn| (lsn, person.clone())));
-    }
-
-    /// What an owed operation makes, as far as that is known.
-    pub fn owed_made(&self, lsn: Lsn) -> Option<Ino> {
-        self.owed_made.get(&lsn).copied()
-    }
-
-    /// The backing is owed something new. Only where it is root's it is of use to know it again.
-    pub(super) fn owe_new(&mut self, operation: NameOperation, ino: Ino) {
-        let owed = self.owe(operation).filter(|_| self.own.0 == 0);
-        self.owed_made.extend(owed.map(|lsn| (lsn, ino)));
     }
 
     /// What had the first name of this exchange before it was begun, if it was.
@@ -124,9 +97,6 @@ impl Names {
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();
         }
-        let next = Lsn(ordinal.0 + 1);
-        self.owed_for = self.owed_for.split_off(&next);
-        self.owed_made = self.owed_made.split_off(&next);
         self.hidden.done(ordinal);
     }
 

@@ -1,6 +1,7 @@
 //! What permission bits and owners allow. Nothing here changes anything.
 
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::{Ino, Number, ROOT};
+use terral_format::local::names::Inode;
 use terral_format::local::tables::access;
 use terral_format::wire::message::{Attributes, Change, Kind, OpenHow};
 use terral_format::wire::person::Person;
@@ -11,6 +12,8 @@ use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::naming::names::Names;
 
+/// Write permission of others.
+const OTHERS_WRITE: u32 = 0o022;
 /// More names lead nowhere.
 const PATH_MAX: usize = 4096;
 /// What is in a directory with this bit is removed by its owner or the directory's only.
@@ -18,8 +21,21 @@ pub(super) const STICKY: u32 = 0o1000;
 /// `w` of permission bits.
 const WRITE: u32 = 2;
 
+/// `w` and `x` of a directory's: its names may be changed.
+const CHANGE: u32 = 3;
 /// `x` of a directory's permission bits.
 const SEARCH: u32 = 1;
+
+/// Whether nobody else renames what is root's in a directory of his with these bits.
+pub(super) fn is_roots_way(mode: u32) -> bool {
+    mode & OTHERS_WRITE == 0 || mode & STICKY != 0
+}
+
+/// The bits of a directory that is made by root's server where there are users, as by a umask.
+pub(super) fn roots_bits(state: &State, mode: u32) -> u32 {
+    let is_for_users = state.backing.as_ref().is_some_and(|store| store.is_of_roots());
+    if is_for_users && !is_roots_way(mode) { mode & !OTHERS_WRITE } else { mode }
+}
 
 impl Names {
     /// Whether a person may search all that leads to something, by one of its names at least, as
@@ -66,9 +82,51 @@ pub fn permit_opening(
 /// looked up.
 pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
     match state.names.inode(directory).filter(|inode| inode.links > 0) {
-        Some(inode) => permit(caller, &inode.attributes(), 3, path),
+        Some(inode) => {
+            permit(caller, &inode.attributes(), CHANGE, path)?;
+            permit_server(state, &inode, path)
+        }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
     }
+}
+
+/// Refuses to change names, whoever asks for it, where this server could not bring that to the
+/// permanent store: a user's has his rights there, and root's touches no directory of a user's.
+fn permit_server(state: &State, directory: &Inode, path: &[u8]) -> Result<()> {
+    let Some((members, store)) = state.members.as_ref().zip(state.backing.as_ref()) else {
+        return Ok(());
+    };
+    let is_users = || members.number(directory.ino).is_some_and(|of| members.is_users(of));
+    let may = match members.speaks_for() {
+        Some(user) => user.may(&directory.attributes(), CHANGE),
+        None => !(store.is_of_roots() && is_users()),
+    };
+    if may { Ok(()) } else { Err(Error::new(ErrorKind::Denied, shown(path))) }
+}
+
+/// Whether a directory of this server's, if it is a user's, may be in this one: in his own, or in
+/// one of root's. That it is in another user's only that one's server could say, and others do not
+/// believe that of it, so that none is in two places.
+pub(super) fn may_have_directory(state: &State, directory: Ino) -> bool {
+    let Some(members) = state.members.as_ref() else { return true };
+    let born = members.number(directory).map(Number::born);
+    let his = [Some(members.me()), Some(members.control())].contains(&born);
+    members.speaks_for().is_none() || his
+}
+
+/// Refuses one where it may not be.
+pub(super) fn permit_directory_in(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    match may_have_directory(state, directory) {
+        true => Ok(()),
+        false => Err(Error::new(ErrorKind::Denied, shown(path))),
+    }
+}
+
+/// Refuses root's server a file in a user's directory, which it could not bring there.
+pub(super) fn permit_making_elsewhere(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    let members = state.members.as_ref().filter(|members| members.speaks_for().is_none());
+    let inode = members.and_then(|_| state.names.inode(directory));
+    inode.map_or(Ok(()), |inode| permit_server(state, &inode, path))
 }
 
 /// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).

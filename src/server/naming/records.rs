@@ -123,7 +123,6 @@ impl Names {
                 self.ordinal = self.ordinal.max(*lsn);
                 self.owe_as(*lsn, operation.clone());
             }
-            Fact::OwedFor { first, last, person } => self.owe_for((*first, *last), person),
             Fact::Hidden { lsn, parent, name } => {
                 let owed = || self.owed.iter().any(|(at, _)| at == lsn);
                 holds("a name is hidden until something is done", owed);

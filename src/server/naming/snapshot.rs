@@ -6,7 +6,6 @@ use terral_format::disk::local::Local;
 use terral_format::ids::{Ino, ROOT};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::Kind;
-use terral_format::wire::person::Person;
 
 use crate::naming::names::Names;
 
@@ -23,17 +22,10 @@ impl Names {
         });
         let owed = self.owed.iter();
         let owed = owed.map(|(lsn, done)| Fact::Owed { lsn: *lsn, operation: done.clone() });
-        let owed_for = self.owed_for.iter();
-        let owed_for = owed_for.map(|(lsn, person)| Fact::OwedFor {
-            first: *lsn,
-            last: *lsn,
-            person: Person::clone(person),
-        });
         let hidden = self.hidden.iter();
         let hidden =
             hidden.map(|(lsn, parent, name)| Fact::Hidden { lsn, parent, name: name.to_vec() });
-        let facts =
-            aliases.chain(owed).chain(owed_for).chain(hidden).chain([Fact::Ordinal(self.ordinal)]);
+        let facts = aliases.chain(owed).chain(hidden).chain([Fact::Ordinal(self.ordinal)]);
         let begun = self.exchanging.iter();
         let begun = begun.map(|(lsn, object)| Local::Exchanging { lsn: *lsn, object: *object });
         let publishing = self.publishing.iter();

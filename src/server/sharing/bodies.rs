@@ -11,7 +11,7 @@ use terral_format::ids::{Ino, Thing};
 use terral_format::local::names::Inode;
 use terral_format::wire::body::Body;
 use terral_format::wire::message::{Attributes, Kind};
-use terral_format::wire::things::{Child, Directory, Node};
+use terral_format::wire::things::{Change, Child, Directory, Node};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
 
@@ -35,6 +35,18 @@ pub fn inode_of(state: &State, thing: Thing) -> Result<Inode> {
     let inode = place.and_then(|ino| state.names.inode(ino));
     let is_it = |inode: &Inode| inode.is_directory() == matches!(thing, Thing::Directory(_));
     inode.filter(is_it).ok_or_else(|| gone(thing))
+}
+
+/// The same of what a change of names is about, which may be a directory that has its home here.
+///
+/// # Errors
+/// [`ErrorKind::NotFound`] if there is none.
+pub fn subject_of(state: &State, thing: Thing, change: &Change) -> Result<Inode> {
+    let place = state.members.as_ref().and_then(|members| members.place(thing.number()));
+    match (change, place.and_then(|ino| state.names.inode(ino))) {
+        (Change::Unname(_) | Change::Move(..), Some(inode)) => Ok(inode),
+        _ => inode_of(state, thing),
+    }
 }
 
 /// The names of a directory that is here, as others are told.

@@ -3,6 +3,7 @@
 //!
 //! Not here: who has what (`members`, and the protocol behind it).
 
+pub mod adopting;
 pub mod adrift;
 pub mod arriving;
 pub mod batching;

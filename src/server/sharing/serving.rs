@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use terral_format::ids::{Asker, Ino, Member, Operation, Thing};
+use terral_format::ids::{Asker, Ino, Member, Number, Operation, Thing};
+use terral_format::local::names::Inode;
 use terral_format::wire::body::Body;
-use terral_format::wire::message::Kind;
+use terral_format::wire::message::{Kind, Name};
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::things::{By, Change, Child, Look, Outcome};
@@ -19,9 +20,13 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
+use crate::naming::{
+    adopting, attributes, creating, exchanging, further, homes, links, listing, lookup,
+};
 use crate::naming::{preparing, xattr_requests};
-use crate::sharing::{bodies, circles, containers, credentials, everywhere, leasing};
+use crate::sharing::{
+    adopting as adopter, bodies, circles, containers, credentials, everywhere, leasing,
+};
 use crate::sharing::{revoking, safety, transacting, user_wants, users};
 
 /// What does not fit a message comes in another one.
@@ -53,13 +58,11 @@ pub fn serve(state: &mut State, served: Served) {
         members.asks(Some(asker));
         members.serves(Some(*thing));
     });
-    let before = state.names.ordinal();
     let outcome = match work {
         Work::Look(body) | Work::Find(body) => look(state, user.as_ref(), *thing, body),
         Work::Change(body) => change(state, (operation.by, user.as_ref()), *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
-    user.iter().for_each(|user| user_wants::wanted(state, before, user));
     state.members.iter_mut().for_each(|members| {
         members.asks(None);
         members.serves(None);
@@ -150,6 +153,8 @@ pub fn look(
         Look::Waits => return Ok(circles::here(state)),
         Look::Verify(capability) => return leasing::is_good(state, capability),
         Look::Decided(of) => return transacting::decision_of(state, *of),
+        Look::Adopt(way, name) if is_name(name) => return adopter::adopt(state, way, name),
+        Look::Adopt(..) => return Err(Error::new(ErrorKind::Malformed, "no name")),
         Look::Doubts => return Ok(Outcome::Doubts(transacting::here(state))),
         Look::Revoked => return Ok(Outcome::Revoked(state.authz.epoch())),
         Look::Issue(principal, for_s) => return leasing::issue_for(state, *principal, *for_s),
@@ -179,7 +184,10 @@ pub fn look(
         (Thing::Directory(_), Look::Names(after)) => after,
         _ => return Ok(Outcome::Attributes(attributes)),
     };
-    let mut names = bodies::children(state, &inode);
+    let mut names = match adopting::is_for_users(state) {
+        true => all_names(state, &caller(&By { person: by.person, what: () })?, &inode)?,
+        false => bodies::children(state, &inode),
+    };
     names.retain(|child| child.name > after);
     names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     let (count, mut bytes) = (names.len(), 0);
@@ -193,12 +201,29 @@ pub fn look(
     Ok(Outcome::Names(page, last))
 }
 
+/// All names of a directory of root's. Those that only the permanent store has stand for nothing
+/// that is known yet: who lists them begins no server of whom they are.
+fn all_names(state: &mut State, caller: &Caller, directory: &Inode) -> Result<Vec<Child>> {
+    let unknown = state.members.as_ref().and_then(|members| Number::new(members.me(), 0));
+    let names = listing::names_of(state, caller, directory.ino)?.into_iter();
+    let child = |Name { name, kind, .. }: Name| {
+        bodies::child(state, directory, &name).or(unknown.map(|number| Child {
+            name,
+            number,
+            kind,
+            text: Vec::new(),
+        }))
+    };
+    Ok(names.filter_map(child).collect())
+}
+
 /// Has the names that somebody looks for in the tables, if only the permanent store has them.
 fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Result<()> {
     match look {
         Look::Name(name) | Look::Step(name) => {
             lookup::child(state, caller, directory, name).map(drop)
         }
+        Look::Names(_) if adopting::is_for_users(state) => Ok(()),
         Look::Names(_) => {
             let names = listing::names_of(state, caller, directory)?;
             let mut late = Ok(());
@@ -237,17 +262,6 @@ fn ends(state: &mut State, by: &By<Change>) -> Option<Result<Outcome>> {
         _ => return None,
     };
     Some(ended.map(|(sessions, deaf)| Outcome::Ended(sessions, deaf)))
-}
-
-/// Moves a directory for a user, whose server moves none.
-fn moves(
-    state: &mut State,
-    caller: &Caller,
-    thing: Thing,
-    what: &Change,
-) -> Option<Result<Outcome>> {
-    let (0, Change::Move(from, to, how)) = (thing.number().counted(), what) else { return None };
-    Some(links::rename(state, caller, from, to, *how).map(|()| Outcome::Done(None)))
 }
 
 /// Does what a member wants of a transaction, if it is of one.
@@ -291,11 +305,10 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         return xattr_requests::is_set(state, thing.number(), set).map(|()| Outcome::Done(None));
     }
     let done = transacts(state, from, &caller, (thing, &by.what));
-    let done = done.or_else(|| ends(state, &by));
-    if let Some(done) = done.or_else(|| moves(state, &caller, thing, &by.what)) {
+    if let Some(done) = done.or_else(|| ends(state, &by)) {
         return done;
     }
-    let parent = bodies::inode_of(state, thing)?.ino;
+    let parent = bodies::subject_of(state, thing, &by.what)?.ino;
     match by.what {
         Change::Name(child) => {
             let is_theirs = child.number.born() == from && child.kind == Kind::File;
@@ -327,7 +340,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
             Ok(Outcome::Done(None))
         }
         Change::Unname(path) => {
-            homes::unlink(state, &caller, &path, Some(parent))?;
+            homes::unname(state, &caller, &path, parent)?;
             Ok(Outcome::Done(None))
         }
         Change::Move(from, to, how) => {

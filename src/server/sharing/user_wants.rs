@@ -4,10 +4,9 @@
 //! Invariant: what comes of it in the permanent store is his there, too ([`wanted`]). Not here:
 //! what is heard of such a server (`users`), and what it asks of files' bytes (`far/users`).
 
-use terral_format::disk::facts::Fact;
-use terral_format::ids::{Ino, Lsn, ROOT, Thing};
+use terral_format::ids::{Ino, ROOT, Thing};
 use terral_format::local::names::Inode;
-use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::attributes::Attributes;
 use terral_format::wire::body::Body;
 use terral_format::wire::person::Person;
 use terral_format::wire::principal::Principal;
@@ -25,8 +24,6 @@ use crate::sharing::bodies;
 const READ: u32 = 4;
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
-/// Longest text of a link, bytes.
-const TEXT_MAX: usize = 4096;
 
 /// Whether a user may search all that leads to something, as that is now.
 ///
@@ -68,6 +65,7 @@ pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look)
             return Ok(());
         }
         Look::Doubts => return Err(refused("what is in doubt")),
+        Look::Adopt(..) => return Err(refused("what is in the permanent store")),
         Look::Issue(Principal::User(uid), _) if *uid == user.user => return Ok(()),
         Look::Issue(..) => return Err(refused("a capability for somebody else")),
         Look::Waits | Look::Verify(_) | Look::Revoked | Look::Authorize(_) | Look::Decided(_) => {
@@ -151,20 +149,8 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
             }
             return permitting::permit_removal(state, &caller, parent, ino, name);
         }
-        // As a client's request would be.
-        Change::Make(_, made) => {
-            let long = made.text.is_empty() || made.text.len() >= TEXT_MAX;
-            let sound = match made.kind {
-                Kind::Symlink => !long,
-                Kind::Directory => made.text.is_empty(),
-                Kind::Fifo | Kind::Socket => made.text.len() <= TEXT_MAX,
-                Kind::File => false,
-            };
-            if !sound {
-                return Err(Error::new(ErrorKind::Malformed, "what no program makes"));
-            }
-        }
-        Change::Move(..) if thing.number().counted() == 0 => return Ok(()),
+        // It is brought as whose it is: his server makes it.
+        Change::Make(..) => return Err(refused("something that is made for a user")),
         // By name, or by their owner: looked at as it is done.
         Change::Remove(_)
         | Change::Attributes(_)
@@ -173,19 +159,10 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         | Change::Name(_)
         | Change::Link { .. } => {}
     }
-    let ino = inode(state)?.ino;
+    let ino = bodies::subject_of(state, thing, change)?.ino;
     match reaches(state, user, ino)? {
         true => Ok(()),
         false => Err(denied()),
-    }
-}
-
-/// What the permanent store is owed since `before` is what this user wanted: it is done there with
-/// his rights, whatever he has put in the way meanwhile.
-pub fn wanted(state: &mut State, before: Lsn, user: &Person) {
-    let (first, last) = (Lsn(before.0 + 1), state.names.ordinal());
-    if first <= last {
-        state.record(Fact::OwedFor { first, last, person: user.clone() });
     }
 }
 

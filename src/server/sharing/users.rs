@@ -65,7 +65,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
                 return Err(Error::new(ErrorKind::Malformed, what));
             }
             let own = thing.number().counted() == 0;
-            if matches!(thing, Thing::Chunk(..)) || (own && !is_the_controls(state, *thing)) {
+            // Of the server itself he may want something; the right to move is not for him.
+            if matches!(thing, Thing::Chunk(..)) || (own && !matches!(thing, Thing::File(_))) {
                 return Err(Error::new(ErrorKind::Malformed, "what nobody wants so"));
             }
             // Nothing is kept for each thing that he makes up.
@@ -104,15 +105,11 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
     Ok(frame)
 }
 
-/// Whether it stands for this server itself, or for the right to move directories.
-fn is_the_controls(state: &State, thing: Thing) -> bool {
-    let members = state.members.as_ref();
-    members.is_some_and(|members| matches!(thing, Thing::File(_)) || members.moves() == Some(thing))
-}
-
 /// Whether no such thing is known here, and it stands for nothing else.
 fn is_unheard_of(state: &State, thing: Thing) -> bool {
-    thing.number().counted() != 0 && bodies::inode_of(state, thing).is_err()
+    let place = state.members.as_ref().and_then(|members| members.place(thing.number()));
+    let is_known = place.is_some_and(|ino| state.names.inode(ino).is_some());
+    thing.number().counted() != 0 && !is_known
 }
 
 /// Something that is to be done, by this user and nobody else.
@@ -150,7 +147,12 @@ fn asks<T: Asked>(body: &Body, user: &Person) -> Result<Body> {
 /// What a thing of its is.
 fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Result<Body> {
     if body.bytes().is_empty() {
-        return Ok(body.clone());
+        // Only of what is its own it says that it is gone.
+        let gone = "somebody else's directory is gone";
+        return match thing.number().born() == from.0 {
+            true => Ok(body.clone()),
+            false => Err(Error::new(ErrorKind::Malformed, gone)),
+        };
     }
     match thing {
         Thing::Directory(_) => {
@@ -158,6 +160,10 @@ fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Resu
             directory.attributes.kind = Kind::Directory;
             let place = Place::of(state, from, thing);
             directory.names.retain(|child| place.may_have(child));
+            let mut once = BTreeSet::new();
+            directory
+                .names
+                .retain(|child| child.kind != Kind::Directory || once.insert(child.number));
             match place.others() {
                 Some(others) => others.stay(&mut directory),
                 None => has_owner(&mut directory.attributes, from.1),
@@ -260,7 +266,9 @@ fn has_owner(attributes: &mut Attributes, user: &Person) {
 fn is_named(child: &Child) -> bool {
     let name = child.name.as_slice();
     let odd = matches!(name, b"" | b"." | b"..") || name.len() > NAME_MAX;
-    !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && child.text.len() <= TEXT_MAX
+    let is_something = child.number.counted() != 0;
+    let sound = is_something && child.text.len() <= TEXT_MAX;
+    !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && sound
 }
 
 /// Whether what a name stands for may be what it is said to be.
@@ -355,11 +363,11 @@ impl<'s> Place<'s> {
         }
         let others = self.others().is_some();
         let was_there = self.names.values().any(|known| known.number == child.number);
-        if child.number.born() == from {
-            return was_there || !others || self.may_name();
-        }
         if self.names.get(&child.name).is_some_and(|known| known.number == child.number) {
             return true;
+        }
+        if child.number.born() == from {
+            return !others || self.may_name();
         }
         let members = self.state.members.as_ref();
         let is_here = members.is_none_or(|members| members.is_born_here(child.number));
@@ -380,7 +388,7 @@ impl<'s> Place<'s> {
         let Some(is) = &self.is else { return };
         let stays = |child: &&Child| {
             let bound = self.is_sticky() || child.kind == Kind::Directory;
-            bound && !self.is_his(child)
+            (bound && !self.is_his(child)) || !self.may_name()
         };
         let kept: Vec<_> = self.names.values().filter(stays).cloned().collect();
         let said = directory.names.iter().map(|child| (child.number, child.kind));

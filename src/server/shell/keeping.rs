@@ -5,8 +5,8 @@
 //! the generation being the one that it began, and on its own key, which goes with its lease: who
 //! has lost one of them writes nothing. Where the pool has begun anew, or another has taken over
 //! from this control, this server ends at once, and what it owes stays in memory. Not here: who
-//! waits (`sharing/keeping`, `sharing/succeeding`), how another takes over (`succession`), and how a
-//! server finds its way into a pool (`cli`).
+//! waits (`sharing/keeping`, `sharing/succeeding`), how another takes over (`succession`), and how
+//! a server finds its way into a pool (`cli`).
 
 use std::collections::BTreeMap;
 use std::path::Path;

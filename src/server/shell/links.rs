@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread::Builder;
 use std::time::Duration;
 
 use terral_format::disk::partition::Standing;
@@ -20,12 +19,11 @@ use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{Control, Said, Seat};
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::endpoint::{Endpoint, Event, Peer, Session};
-use terral_network::tcp::{Encryption, Found, Identity, PartitionId, Settings, Tcp, Waker, Watch};
+use terral_network::tcp::{Encryption, Found, Identity, PartitionId, Settings, Tcp, Watch};
 use terral_partition::effect::Input;
 use terral_transport::{boottime, long_buffers, process};
 
 use crate::core::state::State;
-use crate::core::world::World;
 use crate::far::desk::{Payload, Relay};
 use crate::far::{self, holders, linking};
 use crate::members::control;
@@ -35,9 +33,8 @@ use crate::members::traffic::Traffic;
 use crate::shared::Shared;
 use crate::sharing::{carrying, departing, moving, restoring, ruling, users};
 use crate::shell::addresses;
-use crate::shell::host::Clock;
 use crate::shell::parking::Parking;
-use crate::shell::relaying::{Relaying, THREADS};
+use crate::shell::relaying::{Relaying, threads};
 use crate::shell::times;
 
 mod saying;
@@ -129,7 +126,7 @@ impl<'s> Links<'s> {
         let here = addresses::reachable(tcp.address()?);
         let ticked = tcp.now();
         shared.is_linked_by(tcp.waker());
-        let relaying = relay.map(|relay| begin_relaying(relay, tcp.waker())).transpose()?;
+        let relaying = relay.map(|relay| threads::begin(relay, tcp.waker())).transpose()?;
         Ok(Links {
             shared,
             parking,
@@ -201,7 +198,9 @@ impl<'s> Links<'s> {
         self.hear(Input::Tick);
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
-        let state = self.shared.lock_for_links();
+        let mut state = self.shared.lock_for_links();
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.nobody_starts_them(now));
         if state.orphaned || departing::departs(&state) {
             // It ends once the others have been silent for long, or the control has let it go.
             drop(state);
@@ -301,26 +300,6 @@ impl<'s> Links<'s> {
         // If it is lost with the session, he comes again.
         if let Some(frame) = frame {
             let _ = self.tcp.send(session, &frame);
-        }
-    }
-
-    /// A server says which it is. Who is none hears why, and ends.
-    fn claims(&mut self, session: Session, instance: u128) {
-        let mut state = self.shared.lock_for_links();
-        let claimed = control::claims(&mut state, session.with, instance);
-        let done = carrying::resume(&mut state);
-        drop(state);
-        self.warn_of(done);
-        match claimed {
-            Ok(()) => {
-                self.unclaimed.remove(&session.with);
-                self.begins(session);
-            }
-            Err(why) => {
-                let frame = Control::Refuses(why).frame().unwrap_or_default();
-                // If it is lost with the session, he comes again.
-                let _ = self.tcp.send(session, &frame);
-            }
         }
     }
 
@@ -461,7 +440,7 @@ impl<'s> Links<'s> {
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
         if question.is_users && relaying.begins(from) {
             let lane = relaying.clone();
-            begin_thread(move || lane.run_for(from))?;
+            threads::begin_one(move || lane.run_for(from))?;
         }
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
@@ -490,6 +469,26 @@ impl<'s> Links<'s> {
         drop(state);
         self.warn_of(done);
         Ok(())
+    }
+
+    /// A server says which it is. Who is none hears why, and ends.
+    fn claims(&mut self, session: Session, instance: u128) {
+        let mut state = self.shared.lock_for_links();
+        let claimed = control::claims(&mut state, session.with, instance);
+        let done = carrying::resume(&mut state);
+        drop(state);
+        self.warn_of(done);
+        match claimed {
+            Ok(()) => {
+                self.unclaimed.remove(&session.with);
+                self.begins(session);
+            }
+            Err(why) => {
+                let frame = Control::Refuses(why).frame().unwrap_or_default();
+                // If it is lost with the session, he comes again.
+                let _ = self.tcp.send(session, &frame);
+            }
+        }
     }
 
     fn control(&mut self, session: Session, said: Control) -> Result<()> {
@@ -588,26 +587,4 @@ impl<'s> Links<'s> {
             self.shared.lock_for_links().warn(format!("between servers: {error}"));
         }
     }
-}
-
-/// Begins to do what others ask of files that were born here. Its threads wait for the server,
-/// which leaves without waiting for them.
-///
-/// # Errors
-/// [`ErrorKind::System`] if there is no thread, or no random bits.
-fn begin_relaying(relay: Arc<dyn Relay>, waker: Waker) -> Result<Arc<Relaying>> {
-    let life = Clock.random()? as u64;
-    let relaying = Relaying::new(relay, Arc::new(Clock), life, move || waker.wake());
-    let relaying = Arc::new(relaying);
-    for number in 0..=THREADS {
-        let relaying = relaying.clone();
-        let run = move || if number < THREADS { relaying.run() } else { relaying.run_urgent() };
-        begin_thread(run)?;
-    }
-    Ok(relaying)
-}
-
-fn begin_thread(run: impl FnOnce() + Send + 'static) -> Result<()> {
-    let thread = Builder::new().name("relay".into()).spawn(run);
-    thread.map(drop).map_err(|error| Error::system(&error, "a thread that relays"))
 }

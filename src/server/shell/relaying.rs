@@ -13,8 +13,10 @@ use terral_format::wire::far::{Act, Written};
 use crate::core::world::{Tick, World};
 use crate::far::desk::{Admitted, Desk, Heard, Job, Relay};
 
+pub mod threads;
+
 /// How many threads carry them out.
-pub const THREADS: usize = 4;
+const THREADS: usize = 4;
 /// Who hears a question of so many bytes does it himself, if that can be done at once.
 const SHORT: usize = 16 << 10;
 /// What is not used is looked after this often, while there is any.

@@ -165,32 +165,10 @@ fn a_file_that_is_brought_whole_over_one_that_changed_there_keeps_its_attributes
     let one = sim.connect();
     let file = sim.open(one, b"name", CREATE).expect("it is there");
     sim.write(one, file.file, 0, b"ours").expect("there is room for it");
-    sim.dir.set_xattr(b"name", (b"user.x", Some(b"kept")), None).expect("it is there");
+    sim.dir.set_xattr(b"name", b"user.x", Some(b"kept")).expect("it is there");
     sim.close(one, file).expect("it is open");
     sim.finish();
     let there = sim.dir.xattrs(b"name").expect("it is there");
     assert_eq!(there, [(b"user.x".to_vec(), b"kept".to_vec())]);
     assert_eq!(sim.dir.files().into_keys().collect::<Vec<_>>(), [&b"name"[..], b"name.theirs-1"]);
-}
-
-#[test]
-fn another_file_in_the_place_of_one_that_is_to_move_stays_and_keeps_no_names_from_arriving() {
-    let mut sim = Sim::new(1);
-    for name in [&b"moves"[..], b"theirs"] {
-        sim.dir.put(name, name).expect("an empty store");
-    }
-    let one = sim.connect();
-    let file = sim.open(one, b"moves", READ).expect("it is there");
-    assert_eq!(sim.read(one, file.file, 0, 64), Ok(b"moves".to_vec()));
-    let (from, to) = (b"moves", b"moved");
-    sim.ask(one, Request::Rename { from, to, how: RenameHow::Replace }).expect("it is there");
-    sim.ask(one, Request::MakeDirectory { path: b"behind", mode: 0o755 }).expect("free");
-    sim.dir.unlink(b"moves").expect("there");
-    sim.dir.rename(b"theirs", b"moves", None).expect("there");
-    sim.close(one, file).expect("it is open");
-    sim.finish();
-    assert_eq!(sim.dir.directories(), [b"behind"]);
-    let sizes = sim.dir.files().into_iter().map(|(name, is)| (name, is.0.attributes.size));
-    let there: Vec<(Vec<u8>, u64)> = sizes.collect();
-    assert_eq!(there, [(b"moved".to_vec(), 5), (b"moves".to_vec(), 6)]);
 }

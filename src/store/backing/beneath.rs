@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::{check_path, failed, shown};
+use super::{check_path, failed, roots, shown};
 
 /// To look at a directory, and nothing more.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -41,6 +41,8 @@ const NEAR: [i64; 9] = [
 pub(super) struct Root {
     path: PathBuf,
     seen: Mutex<Option<Seen>>,
+    /// Nothing but root's is touched, by ways that are root's own.
+    roots: bool,
 }
 
 /// Which directory on which file system it was when last opened.
@@ -59,14 +61,23 @@ pub(super) struct Place {
     pub(super) within: Vec<u8>,
     /// The last component.
     pub(super) name: Vec<u8>,
+    /// Only what is root's is touched there.
+    pub(super) roots: bool,
 }
 
 impl Root {
     pub(super) fn new(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)
             .map_err(|error| failed(&error, &shown(path.as_os_str().as_bytes())))?;
-        let root = Root { path, seen: Mutex::new(None) };
+        let root = Root { path, seen: Mutex::new(None), roots: false };
         root.open()?;
+        Ok(root)
+    }
+
+    /// One in which nothing but root's is touched, by ways that are root's own.
+    pub(super) fn of_roots(path: &Path) -> Result<Self> {
+        let root = Root { roots: true, ..Root::new(path)? };
+        roots::must_be_shut(&root.open()?).map_err(|error| root.failed("serve", b"", error))?;
         Ok(root)
     }
 
@@ -77,13 +88,23 @@ impl Root {
         seen.is_some_and(|seen| !NEAR.contains(&seen.file_system.0))
     }
 
+    /// Whether nothing but root's is touched.
+    pub(super) fn is_of_roots(&self) -> bool {
+        self.roots
+    }
+
     pub(super) fn describe(&self) -> String {
         shown(self.path.as_os_str().as_bytes())
     }
 
     /// The error for what the system said about `path`.
     pub(super) fn failed(&self, what: &str, path: &[u8], error: Errno) -> Error {
-        self.failed_io(what, path, &error.into())
+        let mut failure = self.failed_io(what, path, &error.into());
+        if self.roots && error == Errno::PERM {
+            let why = "; it is not root's, or others may rename on the way there (sticky bit)";
+            failure.context.push_str(why);
+        }
+        failure
     }
 
     /// The same for an error of the standard library.
@@ -114,6 +135,11 @@ impl Root {
         {
             return Ok(directory.into());
         }
+        if self.roots && seen.is_some() {
+            // Who may rename above it could have put any of root's there.
+            let why = "is another directory than before; restart Terral";
+            return Err(Error::new(ErrorKind::Backing, format!("{} {why}", self.describe())));
+        }
         // Asked only when the directory is another one: on a network this is a message.
         let kind = rustix::fs::fstatfs(&directory).map_err(|errno| away(errno.into()))?.f_type;
         let id = rustix::fs::fstatvfs(&directory).map_err(|errno| away(errno.into()))?.f_fsid;
@@ -133,8 +159,40 @@ impl Root {
     pub(super) fn open_at(&self, what: &str, path: &[u8], flags: OFlags) -> Result<File> {
         check_path(path)?;
         let root = self.open()?;
-        let opened = open_beneath(&root, path, flags);
+        let (within, name) = split(path);
+        let opened = match self.roots {
+            true => roots::way(&root, within).and_then(|at| roots::open(&at, name, flags)),
+            false => open_beneath(&root, path, flags),
+        };
         opened.map(File::from).map_err(|error| self.failed(what, path, error))
+    }
+
+    /// Opens what is at `path` only to look at it, whosever it is.
+    pub(super) fn look_at(&self, what: &str, path: &[u8]) -> Result<File> {
+        if !self.roots {
+            return self.open_at(what, path, OFlags::PATH);
+        }
+        check_path(path)?;
+        let (within, name) = split(path);
+        let looked = roots::way(&self.open()?, within).and_then(|at| roots::look(&at, name));
+        looked.map(File::from).map_err(|error| self.failed(what, path, error))
+    }
+
+    /// Opens a directory of this name, to list it; `None` if there is none that may be that.
+    pub(super) fn directory(&self, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
+        let root = self.open().map_err(|_| Errno::IO)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = match self.roots {
+            true => roots::way(&root, b"").and_then(|at| roots::open(&at, name, flags)),
+            false => rustix::fs::openat(&root, name, flags, Mode::empty()),
+        };
+        match opened {
+            Ok(directory) => Ok(Some(directory)),
+            // Missing, a link or a file, or closed to us.
+            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
+            Err(Errno::PERM) if self.roots => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The place of the name `path`.
@@ -145,9 +203,17 @@ impl Root {
             let context = format!("{what} {}: that is the root", self.describe());
             return Err(Error::new(ErrorKind::Busy, context));
         }
-        let directory = open_beneath(&self.open()?, within, DIRECTORY)
-            .map_err(|error| self.failed(what, path, error))?;
-        Ok(Place { directory, within: within.to_vec(), name: name.to_vec() })
+        let root = self.open()?;
+        let opened = match self.roots {
+            false => open_beneath(&root, within, DIRECTORY),
+            true => roots::way(&root, within).and_then(|at| {
+                roots::must_be_free(&at, name)?;
+                Ok(at)
+            }),
+        };
+        let directory = opened.map_err(|error| self.failed(what, path, error))?;
+        let (within, name, roots) = (within.to_vec(), name.to_vec(), self.roots);
+        Ok(Place { directory, within, name, roots })
     }
 }
 
@@ -159,7 +225,14 @@ impl Place {
 
     /// What is there, links not followed; `None` if nothing.
     pub(super) fn look(&self) -> rustix::io::Result<Option<File>> {
-        look(&self.directory, &self.name)
+        if !self.roots {
+            return look(&self.directory, &self.name);
+        }
+        match roots::open(&self.directory, &self.name, OFlags::PATH) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

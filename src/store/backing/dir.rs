@@ -5,7 +5,6 @@
 //! away: an empty mount point must not be mistaken for a store without files.
 
 use std::fs::{File, Metadata, Permissions};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,19 +14,17 @@ use rustix::io::Errno;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Change, Kind, Name, Space};
-use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::access::{with_access, with_own_access};
 use super::attributes::{by_name, fingerprint, fingerprint_now, found, read_full, touched};
-use super::beneath::{Place, Root};
-use super::certain::{certain, make, may_be};
+use super::beneath::{Place, Root, rename_new};
 use super::home::is_staging;
 use super::sign::{has_sign, leave_sign};
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
-use super::{Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links, whom};
+use super::{Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -42,6 +39,16 @@ impl Dir {
     /// [`ErrorKind::Backing`] if it is missing or no directory.
     pub fn open(path: &Path) -> Result<Self> {
         Ok(Dir { root: Arc::new(Root::new(path)?) })
+    }
+
+    /// The same for a process of root's that serves others, too: nothing but root's is touched in
+    /// it, by ways on which nobody else renames that. All else is [`ErrorKind::Denied`], with
+    /// `EPERM`; [`Source::stat`] says of what is another's how it looks, and whose it is.
+    ///
+    /// # Errors
+    /// As those of [`Dir::open`]; [`ErrorKind::Denied`] if the directory is not such a one itself.
+    pub fn open_roots(path: &Path) -> Result<Self> {
+        Ok(Dir { root: Arc::new(Root::of_roots(path)?) })
     }
 
     fn look(&self, what: &str, path: &[u8]) -> Result<File> {
@@ -82,7 +89,12 @@ impl Dir {
             Err(error) if error.kind == ErrorKind::NotFound => return Ok(()),
             done => done?,
         };
-        match rustix::fs::unlinkat(&place.directory, &*place.name, flags) {
+        let removed = place.look().and_then(|there| match there {
+            // What somebody makes there now is his.
+            None => Ok(()),
+            Some(_) => rustix::fs::unlinkat(&place.directory, &*place.name, flags),
+        });
+        match removed {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(self.root.failed(what, path, error)),
         }
@@ -105,18 +117,19 @@ impl Dir {
         }
     }
 
-    /// What is at a path, to have its attributes changed: the object that is known, as far as that
-    /// matters.
-    fn to_change(&self, what: &str, path: &[u8], is: Option<Object>) -> Result<File> {
-        let file = with_access(&self.root, &[path], || self.look(what, path))?;
-        self.found(what, path, &file)?;
-        let may = certain(&self.root, path, file, is);
-        may.map_err(|error| self.root.failed_io(what, path, &error))?.ok_or_else(|| {
-            let why = "others may rename there, and it is another one by now; change it there";
-            let errno = Errno::PERM.raw_os_error();
-            let context = format!("{what} {}: {why}", self.root.full(path));
-            Error { errno, ..Error::new(ErrorKind::Denied, context) }
-        })
+    /// Gives what was just made all of its permission bits.
+    /// Whether something of this kind is there that counts as made.
+    fn is_there(&self, path: &[u8], kind: Kind) -> Result<bool> {
+        let there = with_access(&self.root, &[path], || self.look("stat", path))?;
+        Ok(self.found("stat", path, &there)?.attributes.kind == kind)
+    }
+
+    fn set_made(&self, what: &str, path: &[u8], place: &Place, mode: u32) -> Result<()> {
+        let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
+        let gone = || fail(Errno::NOENT.into());
+        let made = place.look().map_err(|errno| fail(errno.into()))?.ok_or_else(gone)?;
+        let mode = Some(mode);
+        Dir::set(&made, &Change { mode, ..Change::default() }).map_err(fail)
     }
 
     /// The error where a kind of name was asked for, which a file system need not have.
@@ -161,8 +174,14 @@ impl Source for Dir {
         self.root.is_far()
     }
 
+    fn is_of_roots(&self) -> bool {
+        self.root.is_of_roots()
+    }
+
     fn stat(&self, path: &[u8]) -> Result<Found> {
-        with_access(&self.root, &[path], || self.found("stat", path, &self.look("stat", path)?))
+        with_access(&self.root, &[path], || {
+            self.found("stat", path, &self.root.look_at("stat", path)?)
+        })
     }
 
     fn list_unless(&self, path: &[u8], known: Option<Fingerprint>) -> Result<Option<Listing>> {
@@ -276,24 +295,18 @@ impl Sink for Dir {
 }
 
 impl NameSink for Dir {
-    fn as_user(&self, user: &Person, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        whom::as_user(user, act)
-    }
-
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         let what = "make directory";
         if path.is_empty() {
-            return self.root.open().map(|_| None);
+            return self.root.open().map(drop);
         }
         let place = self.root.place(what, path)?;
         // As far as the umask lets it, in one step: who is killed here leaves it as it shall be.
         let whole = Mode::from_raw_mode(mode & 0o1777);
-        let mkdir = |at: &OwnedFd, name: &[u8]| rustix::fs::mkdirat(at, name, whole);
-        match make(&place, Some(mode), mkdir) {
-            Err(error) if exists(&error) && self.stat(path)?.attributes.kind == Kind::Directory => {
-                Ok(None)
-            }
-            made => made.map_err(|error| self.root.failed_io(what, path, &error)),
+        match rustix::fs::mkdirat(&place.directory, &*place.name, whole) {
+            Err(Errno::EXIST) if self.is_there(path, Kind::Directory)? => Ok(()),
+            Err(error) => Err(self.root.failed(what, path, error)),
+            Ok(()) => self.set_made(what, path, &place, mode),
         }
     }
 
@@ -301,33 +314,21 @@ impl NameSink for Dir {
         self.remove("remove directory", path, AtFlags::REMOVEDIR)
     }
 
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>> {
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
         let what = "make the symbolic link";
         let place = self.root.place(what, path)?;
-        let fail = |error: std::io::Error| self.no_such_kind(what, path, &error);
-        if target.is_empty() {
-            // The system's NOENT would say that the directory is missing.
-            return Err(fail(Errno::INVAL.into()));
-        }
-        let symlink = |at: &OwnedFd, name: &[u8]| rustix::fs::symlinkat(target, at, name);
-        let is_there = || links::read_link(&place).is_ok_and(|there| there == target);
-        match make(&place, None, symlink) {
-            Err(error) if exists(&error) && is_there() => Ok(None),
-            made => made.map_err(fail),
-        }
+        links::make_link(&place, target)
+            .map_err(|error| self.no_such_kind(what, path, &error.into()))
     }
 
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
         let what = "make the FIFO";
         let place = self.root.place(what, path)?;
         let whole = Mode::from_raw_mode(mode & 0o777);
-        let mkfifo =
-            |at: &OwnedFd, name: &[u8]| rustix::fs::mknodat(at, name, FileType::Fifo, whole, 0);
-        match make(&place, Some(mode), mkfifo) {
-            Err(error) if exists(&error) && self.stat(path)?.attributes.kind == Kind::Fifo => {
-                Ok(None)
-            }
-            made => made.map_err(|error| self.no_such_kind(what, path, &error)),
+        match rustix::fs::mknodat(&place.directory, &*place.name, FileType::Fifo, whole, 0) {
+            Err(Errno::EXIST) if self.is_there(path, Kind::Fifo)? => Ok(()),
+            Err(error) => Err(self.no_such_kind(what, path, &error.into())),
+            Ok(()) => self.set_made(what, path, &place, mode),
         }
     }
 
@@ -340,6 +341,12 @@ impl NameSink for Dir {
 
     fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let (one, other) = (self.root.place("exchange", from)?, self.root.place("exchange", to)?);
+        for place in [&one, &other].into_iter().filter(|place| place.roots) {
+            let there = place.look().map_err(|error| self.root.failed("exchange", from, error))?;
+            if there.is_none() {
+                return Err(self.root.failed("exchange", from, Errno::NOENT));
+            }
+        }
         links::exchange(&one, &other).map_err(|error| {
             let mut failure = self.root.failed("exchange", from, error);
             if error == Errno::EXIST {
@@ -355,16 +362,19 @@ impl NameSink for Dir {
         self.remove("remove", path, AtFlags::empty())
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
         let (old, new) = (self.root.place("rename", from)?, self.root.place("rename", to)?);
         let fail = |error: Errno| self.root.failed("rename", from, error);
         let fail_io = |error: std::io::Error| self.root.failed_io("rename", from, &error);
         let there = old.look().map_err(fail)?.ok_or_else(|| fail(Errno::NOENT))?;
         let before = there.metadata().map_err(fail_io)?;
-        if !may_be(&self.root, from, &before, is).map_err(fail_io)? {
-            return Ok(None);
-        }
-        match rustix::fs::renameat(&old.directory, &*old.name, &new.directory, &*new.name) {
+        let (at, onto) = ((&old.directory, &*old.name), (&new.directory, &*new.name));
+        let renamed = match new.look().map_err(fail)? {
+            // What somebody makes there now is his.
+            None if new.roots => rename_new(at, onto),
+            _ => rustix::fs::renameat(at.0, at.1, onto.0, onto.1),
+        };
+        match renamed {
             Ok(()) => {}
             Err(Errno::XDEV) => {
                 let context = format!(
@@ -373,11 +383,11 @@ impl NameSink for Dir {
                     self.root.full(to)
                 );
                 let error = Error::new(ErrorKind::CrossDevice, context);
-                return self.move_across(&old, &new, error).map(Some);
+                return self.move_across(&old, &new, error);
             }
             Err(error) => return Err(self.root.failed("rename to", to, error)),
         }
-        Ok(Some(touched(&before, &there.metadata().map_err(fail_io)?)))
+        Ok(touched(&before, &there.metadata().map_err(fail_io)?))
     }
 
     fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -408,34 +418,26 @@ impl NameSink for Dir {
         })
     }
 
-    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         let what = "set the attributes of";
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
-        let file = self.to_change(what, path, is)?;
+        let file = with_access(&self.root, &[path], || self.look(what, path))?;
+        self.found(what, path, &file)?;
         let before = file.metadata().map_err(fail)?;
         Dir::set(&file, &change).map_err(fail)?;
         Ok(touched(&before, &file.metadata().map_err(fail)?))
     }
 
-    fn set_xattr(
-        &self,
-        path: &[u8],
-        (name, value): (&[u8], Option<&[u8]>),
-        is: Option<Object>,
-    ) -> Result<Touched> {
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         let what = "set an extended attribute of";
+        let file = with_access(&self.root, &[path], || self.look(what, path))?;
+        self.found(what, path, &file)?;
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
-        let file = self.to_change(what, path, is)?;
         let before = file.metadata().map_err(fail)?;
         let set = || xattrs::set(&file, name, value);
         with_own_access(&file, set).map_err(|error| self.root.failed(what, path, error))?;
         Ok(touched(&before, &file.metadata().map_err(fail)?))
     }
-}
-
-/// Whether it failed as something has the name.
-fn exists(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::EXIST.raw_os_error())
 }
 
 fn timespec(time_ns: Option<u64>) -> Timespec {

@@ -11,7 +11,6 @@ use terral_format::Result;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Space};
-use terral_format::wire::person::Person;
 
 use super::{
     Announce, Found, Listing, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched,
@@ -131,6 +130,10 @@ impl<B: Source> Source for Faulty<B> {
         self.inner.is_far()
     }
 
+    fn is_of_roots(&self) -> bool {
+        self.inner.is_of_roots()
+    }
+
     fn stat(&self, path: &[u8]) -> Result<Found> {
         self.faults.pass("injected: stat")?;
         self.inner.stat(path)
@@ -213,11 +216,7 @@ impl<B: Sink> Sink for Faulty<B> {
 }
 
 impl<B: NameSink> NameSink for Faulty<B> {
-    fn as_user(&self, user: &Person, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        self.inner.as_user(user, act)
-    }
-
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         self.faults.pass("injected: make directory")?;
         self.inner.make_directory(path, mode)
     }
@@ -227,12 +226,12 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.remove_directory(path)
     }
 
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>> {
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
         self.faults.pass("injected: make link")?;
         self.inner.make_link(path, target)
     }
 
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
         self.faults.pass("injected: make FIFO")?;
         self.inner.make_fifo(path, mode)
     }
@@ -252,9 +251,9 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.unlink(path)
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
         self.faults.pass("injected: rename")?;
-        self.inner.rename(from, to, is)
+        self.inner.rename(from, to)
     }
 
     fn keep_theirs(&self, path: &[u8], ours: &[Object], alike: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -267,19 +266,14 @@ impl<B: NameSink> NameSink for Faulty<B> {
         self.inner.set_aside(path)
     }
 
-    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         self.faults.pass("injected: change")?;
-        self.inner.change(path, change, is)
+        self.inner.change(path, change)
     }
 
-    fn set_xattr(
-        &self,
-        path: &[u8],
-        attribute: (&[u8], Option<&[u8]>),
-        is: Option<Object>,
-    ) -> Result<Touched> {
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         self.faults.pass("injected: set an attribute")?;
-        self.inner.set_xattr(path, attribute, is)
+        self.inner.set_xattr(path, name, value)
     }
 }
 

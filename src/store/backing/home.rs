@@ -35,14 +35,9 @@ pub(super) fn is_staging(name: &[u8]) -> bool {
 }
 
 /// Opens the staging directory of this name; `None` if there is none or it is not ours alone.
-pub(super) fn open_own(root: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(root, name, flags, Mode::empty()) {
-        Ok(home) => Ok(is_own(&home)?.then_some(home)),
-        // Missing, a link or a file, or closed to us.
-        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-        Err(error) => Err(error),
-    }
+pub(super) fn open_own(root: &Root, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
+    let Some(home) = root.directory(name)? else { return Ok(None) };
+    Ok(is_own(&home)?.then_some(home))
 }
 
 /// Whether a directory is ours and nobody else can write into it.
@@ -63,7 +58,7 @@ fn owner_here(home: &OwnedFd) -> Option<u32> {
 }
 
 /// Finds the staging directory.
-pub(super) fn find_staging(root: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
+pub(super) fn find_staging(root: &Root) -> rustix::io::Result<Option<OwnedFd>> {
     for name in staging_names() {
         if let Some(home) = open_own(root, &name)? {
             return Ok(Some(home));
@@ -76,14 +71,14 @@ pub(super) fn find_staging(root: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>
 pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
     let fail = |error: Errno| root.failed("stage in", STAGING, error);
     let directory = root.open()?;
-    if let Some(home) = find_staging(&directory).map_err(fail)? {
+    if let Some(home) = find_staging(root).map_err(fail)? {
         return Ok(home);
     }
     for name in staging_names() {
         match rustix::fs::mkdirat(&directory, &*name, Mode::from_raw_mode(PRIVATE)) {
             Err(Errno::EXIST) => {
                 // Another server of ours may just have made it.
-                if let Some(home) = open_own(&directory, &name).map_err(fail)? {
+                if let Some(home) = open_own(root, &name).map_err(fail)? {
                     return Ok(home);
                 }
             }

@@ -38,6 +38,23 @@ pub(super) fn read_link(place: &Place) -> rustix::io::Result<Vec<u8>> {
     Ok(target.into_bytes())
 }
 
+/// Makes a symbolic link, unless it is there already.
+pub(super) fn make_link(place: &Place, target: &[u8]) -> rustix::io::Result<()> {
+    if target.is_empty() {
+        // The system's NOENT would say that the directory is missing.
+        return Err(Errno::INVAL);
+    }
+    match rustix::fs::symlinkat(target, &place.directory, &*place.name) {
+        Err(Errno::EXIST) => {
+            // Somebody else's is not looked at.
+            place.look()?;
+            let same = read_link(place).is_ok_and(|there| there == target);
+            if same { Ok(()) } else { Err(Errno::EXIST) }
+        }
+        done => done,
+    }
+}
+
 /// Gives a file a further name, in place of what has it.
 pub(super) fn link(from: &Place, to: &Place) -> std::io::Result<Touched> {
     let file = from.look()?.ok_or(Errno::NOENT)?;

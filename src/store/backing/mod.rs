@@ -18,17 +18,15 @@ mod sink;
 
 mod name_sink;
 
-mod beneath;
-
 mod attributes;
 
-mod whom;
+mod roots;
+
+mod beneath;
 
 mod access;
 
 mod home;
-
-mod certain;
 
 mod links;
 

@@ -4,7 +4,6 @@
 use terral_format::Result;
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::wire::message::Change;
-use terral_format::wire::person::Person;
 
 use super::Source;
 
@@ -26,38 +25,27 @@ pub struct Touched {
 /// # Errors
 /// Of every call: those of a [`Backing`](super::Backing).
 pub trait NameSink: Source {
-    /// Does things with this user's rights, if this process is root's and the store knows users:
-    /// what these do not let him do fails, whoever has asked for it.
-    ///
-    /// # Errors
-    /// Those of `act`, and if this process cannot become him for that time.
-    fn as_user(&self, _user: &Person, act: &mut dyn FnMut() -> Result<()>) -> Result<()> {
-        act()
-    }
-
-    /// Makes a directory with exactly these permission bits. One that exists is left as it is. How
-    /// it looks, where a process of root's is certain that this is what it has made.
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>>;
+    /// Makes a directory with exactly these permission bits. One that exists is left as it is.
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()>;
 
     /// Removes an empty directory. One that is missing is no error.
     fn remove_directory(&self, path: &[u8]) -> Result<()>;
 
     /// Makes a symbolic link to `target`, which may be anything. One with the same target is left
-    /// as it is. Gives what [`NameSink::make_directory`] does.
+    /// as it is.
     ///
     /// # Errors
     /// `ErrorKind::Exists` if something else is there, `ErrorKind::NameTooLong` for a longer
     /// target than the store takes (4,095 bytes, with XFS 1,023), `ErrorKind::Invalid` for one
     /// that cannot be, `ErrorKind::Unsupported` if it has no symbolic links.
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>>;
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()>;
 
-    /// Makes a FIFO with exactly these permission bits. One that exists is left as it is. Gives
-    /// what [`NameSink::make_directory`] does.
+    /// Makes a FIFO with exactly these permission bits. One that exists is left as it is.
     ///
     /// # Errors
     /// `ErrorKind::Exists` if something else is there, `ErrorKind::Unsupported` if the store
     /// has no FIFOs.
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>>;
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()>;
 
     /// Gives what is at `from`, but a directory, the further name `to`, in place of whatever else
     /// but a directory has it. If it is the same already, nothing changes.
@@ -81,10 +69,8 @@ pub trait NameSink: Source {
     fn unlink(&self, path: &[u8]) -> Result<()>;
 
     /// Moves a name, over an existing one if there is one. A missing `from` is
-    /// `ErrorKind::NotFound`: after a restart that may mean that it was done before. Nothing is
-    /// moved, and `None` is the answer, for a process of root's if others may rename there and it
-    /// is not the object that `is` says.
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>>;
+    /// `ErrorKind::NotFound`: after a restart that may mean that it was done before.
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched>;
 
     /// Gives what has a name a further one beside it, `NAME.theirs-N`, unless it is one of these
     /// objects, a directory, missing, or has the bytes of the file at `alike`. Gives the path.
@@ -94,22 +80,12 @@ pub trait NameSink: Source {
     /// path.
     fn set_aside(&self, path: &[u8]) -> Result<Vec<u8>>;
 
-    /// Changes attributes of what is there, which is the object that `is` says, as far as that is
-    /// known. A symbolic link has owner and times of its own; its mode stays.
-    ///
-    /// # Errors
-    /// `ErrorKind::Denied` for a process of root's if others may rename there, and it is another
-    /// object: they would choose what root changes.
-    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched>;
+    /// Changes attributes. A symbolic link has owner and times of its own; its mode stays.
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched>;
 
     /// Sets an extended attribute, or removes it; one that is missing is no error.
     ///
     /// # Errors
-    /// `ErrorKind::Unsupported` if the store takes none, and as [`NameSink::change`].
-    fn set_xattr(
-        &self,
-        path: &[u8],
-        attribute: (&[u8], Option<&[u8]>),
-        is: Option<Object>,
-    ) -> Result<Touched>;
+    /// `ErrorKind::Unsupported` if the store takes none.
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched>;
 }

@@ -38,6 +38,8 @@ mod node;
 
 mod store;
 
+mod rights;
+
 mod names;
 
 mod handle;
@@ -59,6 +61,7 @@ pub use script::{Body, Seen};
 
 use handle::Handle;
 use node::Content;
+use rights::Whose;
 use store::Store;
 
 /// Bytes and names that it says it has room for; it does not refuse more.
@@ -67,6 +70,15 @@ const TOTAL_FILES: u64 = 1 << 32;
 
 type Observer = dyn Fn(&Call<'_>) -> Result<()> + Send + Sync;
 
+/// What a handle of root's was to touch that is not root's.
+#[derive(Clone, Debug)]
+pub struct Touch {
+    /// Which operation, and where.
+    pub what: String,
+    /// It has a name on root's own way: somebody else's is where root's was to be.
+    pub in_the_way: bool,
+}
+
 /// A store in memory; see the module.
 #[derive(Clone)]
 pub struct Scripted {
@@ -74,11 +86,14 @@ pub struct Scripted {
     observer: Option<Arc<Observer>>,
     answered: Option<Arc<Observer>>,
     far: bool,
+    whose: Whose,
 }
 
 struct Shared {
     clock: Box<dyn Fn() -> u64 + Send + Sync>,
     store: Mutex<Store>,
+    /// What was not root's and was to be touched by a handle of root's.
+    touched: Mutex<Vec<Touch>>,
 }
 
 impl Scripted {
@@ -86,14 +101,38 @@ impl Scripted {
     /// asked once for each operation, and its steps are the ticks of the file system's clock.
     pub fn new(clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         let store = Mutex::new(Store::new(clock()));
-        let shared = Arc::new(Shared { clock: Box::new(clock), store });
-        Scripted { shared, observer: None, answered: None, far: false }
+        let (clock, touched) = (Box::new(clock), Mutex::default());
+        let shared = Arc::new(Shared { clock, store, touched });
+        let whose = Whose::Anybody;
+        Scripted { shared, observer: None, answered: None, far: false, whose }
     }
 
     /// The same handle, which says that it is far, or is not.
     #[must_use]
     pub fn far(self, far: bool) -> Self {
         Scripted { far, ..self }
+    }
+
+    /// The same handle, for a server of root's that serves others, too: nothing but what is root's
+    /// is touched by it, where nobody else renames that. What it was to touch is [noted].
+    ///
+    /// [noted]: Scripted::touched
+    #[must_use]
+    pub fn of_roots(self) -> Self {
+        Scripted { whose: Whose::Roots, ..self }
+    }
+
+    /// The same handle, for a server of a user's: it does what the permission bits let him, and
+    /// what it makes is his.
+    #[must_use]
+    pub fn of_user(self, user: u32) -> Self {
+        Scripted { whose: Whose::User(user), ..self }
+    }
+
+    /// What was not root's, and was to be touched by a handle of root's.
+    #[must_use]
+    pub fn touched(&self) -> Vec<Touch> {
+        self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A handle of the same store that asks `observer` before each operation. If that fails, so
@@ -105,7 +144,7 @@ impl Scripted {
         observer: impl Fn(&Call<'_>) -> Result<()> + Send + Sync + 'static,
     ) -> Self {
         let observer: Option<Arc<Observer>> = Some(Arc::new(observer));
-        Scripted { shared: self.shared.clone(), observer, answered: None, far: self.far }
+        Scripted { observer, answered: None, ..self.clone() }
     }
 
     /// The same handle, but `observer` is asked after each operation that was done, too: if it
@@ -142,7 +181,18 @@ impl Scripted {
         call: &Call<'_>,
         act: impl FnOnce(&mut Store) -> rustix::io::Result<T>,
     ) -> Result<T> {
-        act(&mut self.lock()).map_err(|errno| refused(call, errno))
+        let mut store = self.lock();
+        store.owner = self.whose.owner();
+        let permitted = store.permit(self.whose, call);
+        if self.whose == Whose::Roots && permitted.is_err() {
+            let what = format!("{:?} of {}", call.operation, shown(call.path));
+            let mut paths = std::iter::once(call.path).chain(call.to);
+            let in_the_way = paths.all(|path| store.is_roots_way(path));
+            let touch = Touch { what, in_the_way };
+            self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner).push(touch);
+        }
+        let done = permitted.and_then(|()| act(&mut store));
+        done.map_err(|errno| refused(call, errno))
     }
 
     /// Does an operation.
@@ -204,6 +254,10 @@ impl Source for Scripted {
 
     fn is_far(&self) -> bool {
         self.far
+    }
+
+    fn is_of_roots(&self) -> bool {
+        self.whose == Whose::Roots
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {
@@ -320,14 +374,13 @@ impl Sink for Scripted {
 }
 
 impl NameSink for Scripted {
-    fn make_directory(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_directory(&self, path: &[u8], mode: u32) -> Result<()> {
         self.act(Call::new(Operation::MakeDirectory, path), |store| {
             if path.is_empty() {
-                return Ok(None);
+                return Ok(());
             }
             let place = store.place(path)?;
-            let directory = Content::Directory(Default::default());
-            store.make_name(&place, directory, mode).map(|()| None)
+            store.make_name(&place, Content::Directory(Default::default()), mode)
         })
     }
 
@@ -335,17 +388,17 @@ impl NameSink for Scripted {
         self.act(Call::new(Operation::RemoveDirectory, path), |store| store.remove(path, true))
     }
 
-    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<Option<Fingerprint>> {
+    fn make_link(&self, path: &[u8], target: &[u8]) -> Result<()> {
         self.act(Call::new(Operation::MakeLink, path), |store| {
             let place = store.place(path)?;
-            store.make_link(&place, target).map(|()| None)
+            store.make_link(&place, target)
         })
     }
 
-    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<Option<Fingerprint>> {
+    fn make_fifo(&self, path: &[u8], mode: u32) -> Result<()> {
         self.act(Call::new(Operation::MakeFifo, path), |store| {
             let place = store.place(path)?;
-            store.make_name(&place, Content::Fifo, mode).map(|()| None)
+            store.make_name(&place, Content::Fifo, mode)
         })
     }
 
@@ -367,13 +420,10 @@ impl NameSink for Scripted {
         self.act(Call::new(Operation::Unlink, path), |store| store.remove(path, false))
     }
 
-    fn rename(&self, from: &[u8], to: &[u8], is: Option<Object>) -> Result<Option<Touched>> {
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<Touched> {
         self.act(Call::new(Operation::Rename, from).with(to), |store| {
             let (from, to) = (store.place(from)?, store.place(to)?);
-            if store.at(&from).is_some_and(|inode| must_be(inode, is).is_err()) {
-                return Ok(None);
-            }
-            store.rename(&from, &to).map(Some)
+            store.rename(&from, &to)
         })
     }
 
@@ -391,9 +441,8 @@ impl NameSink for Scripted {
         })
     }
 
-    fn change(&self, path: &[u8], change: Change, is: Option<Object>) -> Result<Touched> {
+    fn change(&self, path: &[u8], change: Change) -> Result<Touched> {
         self.at(Operation::Change, path, |store, inode| {
-            must_be(inode, is)?;
             let now_ns = store.now_ns;
             store.touching(inode, |store| {
                 store.node_mut(inode).set(&change, now_ns);
@@ -402,25 +451,10 @@ impl NameSink for Scripted {
         })
     }
 
-    fn set_xattr(
-        &self,
-        path: &[u8],
-        (name, value): (&[u8], Option<&[u8]>),
-        is: Option<Object>,
-    ) -> Result<Touched> {
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> Result<Touched> {
         self.at(Operation::SetXattr, path, |store, inode| {
-            must_be(inode, is)?;
             let now_ns = store.now_ns;
             store.touching(inode, |store| store.node_mut(inode).set_xattr(name, value, now_ns))
         })
-    }
-}
-
-/// It is changed where anybody may rename, as by root: so it is to be what is known, if anything
-/// is.
-fn must_be(inode: u64, is: Option<Object>) -> rustix::io::Result<()> {
-    match is.is_some_and(|is| is != Object::NONE && is != Object::new(inode)) {
-        true => Err(Errno::PERM),
-        false => Ok(()),
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn leave_sign(root: &Root, number: u128) -> Result<()> {
 /// See [`super::Sink::has_sign`].
 pub(super) fn has_sign(root: &Root, number: u128) -> Result<bool> {
     let fail = |error: Errno| root.failed("look for a sign in", STAGING, error);
-    let Some(home) = find_staging(&root.open()?).map_err(fail)? else { return Ok(false) };
+    let Some(home) = find_staging(root).map_err(fail)? else { return Ok(false) };
     let found = look(&home, name(number).as_bytes()).map_err(fail)?;
     Ok(found.is_some())
 }

@@ -44,6 +44,12 @@ pub trait Source: Send + Sync {
         false
     }
 
+    /// Whether it touches nothing but what is root's, as it serves others, too: of what is another
+    /// user's it says, by [`Source::stat`], whose it is.
+    fn is_of_roots(&self) -> bool {
+        false
+    }
+
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.
     fn stat(&self, path: &[u8]) -> Result<Found>;
 

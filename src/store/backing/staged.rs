@@ -289,7 +289,7 @@ impl Staged for DirStaged {
     }
 
     fn discard(self: Box<Self>) {
-        let home = self.root.open().ok().and_then(|root| find_staging(&root).ok().flatten());
+        let home = find_staging(&self.root).ok().flatten();
         if let Some(home) = home {
             let _ = rustix::fs::unlinkat(&home, &*self.label, AtFlags::empty());
         }
@@ -432,7 +432,7 @@ pub(super) fn clean(root: &Root, instance: InstanceId) -> Result<()> {
     let fail = |error: Errno| root.failed("clean", STAGING, error);
     let directory = root.open()?;
     for name in staging_names() {
-        let Some(home) = open_own(&directory, &name).map_err(fail)? else { continue };
+        let Some(home) = open_own(root, &name).map_err(fail)? else { continue };
         clean_home(root, &home, &prefix(instance)).map_err(fail)?;
         match rustix::fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR) {
             // Others are still at work.

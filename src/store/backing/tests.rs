@@ -155,11 +155,11 @@ fn a_link_out_of_the_directory_is_only_a_link() {
         let change = Change { mode: Some(0o777), uid: Some(7), gid: Some(7), ..Change::default() };
         let change = Change { modified_ns: Some(77), ..change };
         if directory.path().metadata().expect("stat").uid() == 0 {
-            backing.change(path, change, None).expect("change");
+            backing.change(path, change).expect("change");
             assert_eq!(backing.stat(path).expect("stat").attributes.uid, 7);
         }
         let change = Change { uid: None, gid: None, ..change };
-        backing.change(path, change, None).expect("change");
+        backing.change(path, change).expect("change");
         assert_eq!(backing.stat(path).expect("stat").attributes.modified_ns, 77);
         let walked = open_by_walking(&open(&directory), path, OFlags::RDONLY);
         assert_eq!(walked.err(), Some(Errno::LOOP));
@@ -190,10 +190,10 @@ fn no_path_goes_through_a_link() {
         assert_eq!(kind(backing.make_link(path, b"x")), want);
         assert_eq!(kind(backing.read_link(path)), want);
         assert_eq!(kind(backing.unlink(path)), want);
-        assert_eq!(kind(backing.change(path, Change::default(), None)), want);
+        assert_eq!(kind(backing.change(path, Change::default())), want);
         assert_eq!(kind(backing.update(path, Fingerprint::default())), want);
         for (from, to) in [(path, &b"ours"[..]), (b"ours", path)] {
-            assert_eq!(kind(backing.rename(from, to, None)), want);
+            assert_eq!(kind(backing.rename(from, to)), want);
             assert_eq!(kind(backing.link(from, to)), want);
             assert_eq!(kind(backing.exchange(from, to)), want);
         }
@@ -237,7 +237,7 @@ fn a_directory_that_turns_into_a_link_leads_nowhere() {
             }
             drop(backing.make_link(b"d/link", b"x"));
             drop(backing.link(b"d/secret", b"d/linked"));
-            drop(backing.change(b"d", Change { mode: Some(0o711), ..Change::default() }, None));
+            drop(backing.change(b"d", Change { mode: Some(0o711), ..Change::default() }));
             drop(put(&backing, b"d/new", b"ours"));
         }
     });
@@ -263,8 +263,10 @@ fn a_link_over_a_name_that_was_cut_short_leaves_nothing() {
 
 /// The places `file` and `other`.
 fn places(directory: &TempDir) -> (Place, Place) {
-    let place =
-        |name: &[u8]| Place { directory: open(directory), within: Vec::new(), name: name.to_vec() };
+    let place = |name: &[u8]| {
+        let (directory, within) = (open(directory), Vec::new());
+        Place { directory, within, name: name.to_vec(), roots: false }
+    };
     (place(b"file"), place(b"other"))
 }
 
@@ -466,15 +468,15 @@ fn another_file_system_below_the_root_is_published_to() {
         assert_eq!(done.fingerprint, backing.stat(b"far/file").expect("stat").fingerprint);
         let done = put(&backing, b"far/file", b"others").expect("publish");
         assert_eq!(done.conflict.as_deref(), Some(&b"far/file.theirs-1"[..]));
-        backing.rename(b"far/file", b"near", None).expect("rename");
+        backing.rename(b"far/file", b"near").expect("rename");
         backing.make_link(b"far/link", b"none").expect("make");
-        backing.rename(b"far/link", b"link", None).expect("rename");
+        backing.rename(b"far/link", b"link").expect("rename");
         assert_eq!(backing.read_link(b"link"), Ok(b"none".to_vec()));
         assert_eq!(kind(backing.link(b"near", b"far/file")), Some(ErrorKind::CrossDevice));
         let exchanged = backing.exchange(b"near", b"far/file.theirs-1");
         assert_eq!(kind(exchanged), Some(ErrorKind::CrossDevice));
         backing.make_directory(b"far/d", 0o700).expect("make");
-        assert_eq!(kind(backing.rename(b"far/d", b"d", None)), Some(ErrorKind::CrossDevice));
+        assert_eq!(kind(backing.rename(b"far/d", b"d")), Some(ErrorKind::CrossDevice));
         assert_eq!(read(directory.path().join("near")), b"others");
         let names = std::fs::read_dir(&far).expect("list");
         let mut names: Vec<_> = names.map(|name| name.expect("name").file_name()).collect();

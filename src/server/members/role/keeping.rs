@@ -8,7 +8,6 @@
 use terral_format::Result as Done;
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Asker;
-use terral_format::wire::roster::Roster;
 use terral_format::wire::status::PoolStatus;
 
 use super::Members;
@@ -65,10 +64,10 @@ impl Members {
         self.keeping.as_ref().is_none_or(|keeping| keeping.kept >= version)
     }
 
-    /// Members may have come with a new roster.
-    pub(super) fn follows(&mut self, roster: &Roster) {
-        let grown = roster.seats.len() > self.roster.seats.len();
-        self.keeping.iter_mut().filter(|_| grown).for_each(|it| it.added = roster.version);
+    /// Members have come with the roster that there is.
+    pub fn have_come(&mut self) {
+        let version = self.roster.version;
+        self.keeping.iter_mut().for_each(|keeping| keeping.added = version);
     }
 
     /// Whether all who are in the roster are in the registry, so that the next control knows them.

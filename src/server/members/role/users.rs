@@ -45,10 +45,14 @@ impl Members {
         }
     }
 
-    /// Whether this server is a user's, who moves no directories: the control, which does.
-    pub fn mover(&self) -> Option<Thing> {
-        self.user_of(self.me())?;
-        Number::new(self.control(), 0).map(Thing::File)
+    /// For whom alone this server speaks.
+    pub fn speaks_for(&self) -> Option<&Person> {
+        self.user_of(self.me())
+    }
+
+    /// Whether what has this number is another user's server's, or was.
+    pub fn is_users(&self, number: Number) -> bool {
+        self.users.contains_key(&number.born())
     }
 
     /// Whether any member does.

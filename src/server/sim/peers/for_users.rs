@@ -3,84 +3,22 @@
 
 use std::time::Duration;
 
-use terral_format::disk::Record;
-use terral_format::disk::facts::Fact;
-use terral_format::ids::{Member, Operation, Thing};
+use terral_format::ids::{Operation, Thing};
 use terral_format::wire::attributes::Kind;
 use terral_format::wire::message::{RenameHow, Request};
 use terral_format::wire::peers::{Message, Work};
-use terral_format::wire::person::Person;
 use terral_format::wire::roster::Control;
-use terral_format::wire::things::{By, Change, Child, Look, Made, Outcome};
+use terral_format::wire::things::{By, Child, Look, Outcome};
 
 use super::dir::there;
 use super::hostile_user::frame;
-use super::users::{BOB, house, house_of, person, put, roots, set_mode};
+use super::users::{BOB, house, person, put, roots, set_mode};
 use super::{Peers, member};
-use crate::members::role::Served;
-use crate::sharing::{serving, users};
-
-/// His server has a directory made in one of root's.
-fn makes(peers: &mut Peers, by: Member, name: &[u8], number: u64) {
-    let all = Thing::Directory(peers.stat(0, b"all").expect("there").number);
-    let made = Made { kind: Kind::Directory, mode: 0o755, text: Vec::new() };
-    let what = Change::Make(name.to_vec(), made);
-    let work = Work::Change(By { person: person(BOB), what }.body().expect("fits"));
-    let operation = Operation { by, number };
-    roots(peers, |state| {
-        serving::serve(state, Served { operation, thing: all, work });
-        state.commit().expect("there is room");
-    });
-}
-
-/// For whom the store is owed something, by its paths.
-fn owed_for(peers: &mut Peers) -> Vec<(Vec<u8>, Option<Person>)> {
-    roots(peers, |state| {
-        let all = state
-            .names
-            .owed()
-            .iter()
-            .filter(|(_, owed)| owed.paths().iter().any(|path| path.starts_with(b"all/")));
-        let of = |lsn| state.names.owed_for(lsn).map(|user| Person::clone(&user));
-        all.map(|(lsn, owed)| (owed.paths()[0].to_vec(), of(*lsn))).collect()
-    })
-}
-
-#[test]
-fn what_the_store_is_owed_for_a_user_is_done_with_his_rights_also_by_the_next_server() {
-    let mut peers = house_of(Peers::with_dir(31, 3));
-    makes(&mut peers, member(2), b"his", 1 << 40);
-    peers.make_directory(0, b"all/roots").expect("root may");
-    let bobs = |owed: &(Vec<u8>, Option<Person>)| match &owed.1 {
-        Some(user) => user == &person(BOB) && owed.0 == b"all/his",
-        None => owed.0 == b"all/roots",
-    };
-    let before = owed_for(&mut peers);
-    assert!(before.len() >= 2 && before.iter().all(bobs), "{before:?}");
-    assert!(before.iter().any(|(_, user)| user.is_some()));
-    // From the log as it was written, and as it is written anew.
-    for anew in [false, true] {
-        if anew {
-            roots(&mut peers, crate::core::state::State::rewrite_log);
-        }
-        peers.sims[0].kill();
-        peers.reconnect();
-        assert_eq!(owed_for(&mut peers), before, "anew: {anew}");
-    }
-    let said = roots(&mut peers, |state| {
-        let his = |record: &Record| matches!(record, Record::Fact(Fact::OwedFor { .. }));
-        state.names.snapshot().filter(his).count()
-    });
-    assert!(said > 0);
-    super::dir::owes_nothing(&mut peers);
-    assert!(owed_for(&mut peers).is_empty());
-    let all = there(&peers);
-    assert!(all.contains_key(&b"all/his"[..]) && all.contains_key(&b"all/roots"[..]), "{all:?}");
-}
+use crate::sharing::users;
 
 #[test]
 fn a_users_server_that_says_nothing_keeps_no_directory_from_moving() {
-    let mut peers = house_of(Peers::with_dir(32, 3));
+    let mut peers = house(32);
     put(&mut peers, 2, b"bob/f", b"his");
     peers.make_directory(0, b"all/d").expect("root may");
     put(&mut peers, 0, b"all/d/f", b"root's");

@@ -8,12 +8,12 @@ use terral_format::moment::Moment;
 use terral_format::wire::attributes::Kind;
 use terral_format::wire::far::{Act, Id, Question, What};
 use terral_format::wire::locks::{FarOwner, Locker, Waiting};
-use terral_format::wire::message::{Change, OpenHow, Request, Target};
+use terral_format::wire::message::{OpenHow, Request};
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Frame, Message, Work};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Control;
-use terral_format::wire::things::{By, Change as Changed, Child, Look, Made, Outcome};
+use terral_format::wire::things::{By, Change as Changed, Child, Directory, Look, Made, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::users::{BOB, house, person, put, roots, set_mode};
@@ -131,7 +131,7 @@ fn he_moves_no_directory_and_is_on_this_machine() {
 }
 
 #[test]
-fn he_makes_nothing_that_no_program_makes() {
+fn nothing_is_made_for_him_which_root_would_have_to_bring() {
     let mut peers = house(14);
     let all = Thing::Directory(peers.stat(0, b"all").expect("there").number);
     let mut makes = |kind, text: Vec<u8>| {
@@ -141,9 +141,9 @@ fn he_makes_nothing_that_no_program_makes() {
             user_wants::change_of(state, Some(&person(BOB)), all, &body).map(drop)
         })
     };
-    assert!(makes(Kind::Symlink, b"there".to_vec()).is_ok());
-    assert!(makes(Kind::Directory, Vec::new()).is_ok());
     for (kind, text) in [
+        (Kind::Symlink, b"there".to_vec()),
+        (Kind::Directory, Vec::new()),
         (Kind::File, Vec::new()),
         (Kind::Symlink, Vec::new()),
         (Kind::Symlink, vec![b'a'; 1 << 19]),
@@ -189,10 +189,7 @@ fn what_he_writes_takes_set_id_bits_off_though_he_says_that_he_is_root() {
 fn of_others_files_he_has_no_memory_for_himself() {
     let mut peers = house(20);
     put(&mut peers, 0, b"all/roots", b"root's");
-    put(&mut peers, 0, b"bob/his", b"bob's");
     peers.ask(0, set_mode(b"all/roots", 0o666)).expect("root may");
-    let change = Change { uid: Some(BOB), ..Change::default() };
-    peers.ask(0, Request::Change { target: Target::Path(b"bob/his"), change }).expect("root may");
     let (by, first, count, index, strips) = (member(2), 0, 1, 0, true);
     for act in [
         Act::Borrow { by, first, count, strips },
@@ -202,12 +199,10 @@ fn of_others_files_he_has_no_memory_for_himself() {
         Act::Return { by, first, count },
         Act::Wrote { at_ns: 1 },
     ] {
-        for (path, is_done) in [(&b"all/roots"[..], false), (b"bob/his", true)] {
-            let file = peers.stat(0, path).expect("there").number;
-            let frame = question(by, file, act);
-            let admitted = roots(&mut peers, |state| far::users::admit(state, by, frame));
-            assert_eq!(admitted.expect("a question").said.is_none(), is_done, "{act:?}");
-        }
+        let file = peers.stat(0, b"all/roots").expect("there").number;
+        let frame = question(by, file, act);
+        let admitted = roots(&mut peers, |state| far::users::admit(state, by, frame));
+        assert!(admitted.expect("a question").said.is_some(), "{act:?}");
     }
     // What he writes there counts as long as he may, and no longer.
     let how = OpenHow { create: false, ..CREATE };
@@ -224,10 +219,11 @@ fn of_others_files_he_has_no_memory_for_himself() {
 #[test]
 fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
     let mut peers = house(16);
-    peers.ask(0, set_mode(b"alice", 0o700)).expect("root may");
-    put(&mut peers, 0, b"alice/hidden", b"secret");
+    peers.make_directory(0, b"shut").expect("made");
+    peers.ask(0, set_mode(b"shut", 0o700)).expect("root may");
+    put(&mut peers, 0, b"shut/hidden", b"secret");
     put(&mut peers, 0, b"all/seen", b"for all");
-    for path in [&b"alice/hidden"[..], b"all/seen"] {
+    for path in [&b"shut/hidden"[..], b"all/seen"] {
         peers.ask(0, set_mode(path, 0o644)).expect("root may");
     }
     let read = |peers: &mut Peers, file: Number| {
@@ -237,13 +233,13 @@ fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
         (admitted.said.is_some(), admitted.if_open)
     };
     let number = |peers: &mut Peers, path: &[u8]| peers.stat(0, path).expect("there").number;
-    let hidden = number(&mut peers, b"alice/hidden");
+    let hidden = number(&mut peers, b"shut/hidden");
     let seen = number(&mut peers, b"all/seen");
     assert_eq!([read(&mut peers, hidden), read(&mut peers, seen)], [(true, false), (false, false)]);
-    let kept: Vec<_> = [&b"alice/hidden"[..], b"all/seen"]
+    let kept: Vec<_> = [&b"shut/hidden"[..], b"all/seen"]
         .map(|path| peers.open(0, path, READ).expect("root may"))
         .into();
-    for path in [&b"alice/hidden"[..], b"all/seen"] {
+    for path in [&b"shut/hidden"[..], b"all/seen"] {
         peers.ask(0, Request::Unlink(path)).expect("root may");
     }
     for file in [hidden, seen] {
@@ -364,4 +360,58 @@ fn he_has_so_much_under_way_and_no_more() {
     let asked = (0..20_000).take_while(|it| matches!(hears(*it, true), Heard::Job(_))).count();
     assert_eq!(asked, 16_384);
     assert!(matches!(hears(30_000, false), Heard::Job(_)), "one that is trusted asks on");
+}
+
+#[test]
+fn of_a_directory_of_roots_that_he_had_he_says_no_new_names_where_he_may_give_none() {
+    let mut peers = house(47);
+    let root = Thing::Directory(peers.stat(0, b"").expect("there").number);
+    let bob = peers.stat(0, b"bob").expect("there").number;
+    let child = |name: &[u8], number| {
+        let (name, text) = (name.to_vec(), Vec::new());
+        Child { name, number, kind: Kind::Directory, text }
+    };
+    let attributes = *peers.stat(0, b"").expect("there");
+    let attributes = terral_format::wire::attributes::Attributes {
+        ino: terral_format::ids::Ino(0),
+        kind: Kind::Directory,
+        mode: 0o777,
+        links: 9,
+        uid: BOB,
+        gid: BOB,
+        size: 0,
+        accessed_ns: 0,
+        modified_ns: attributes.modified_ns,
+        changed_ns: 0,
+    };
+    let whole = true;
+    let his = Number::new(member(2), 77).expect("few");
+    for names in [
+        vec![child(b"bob", bob), child(b"alice", bob), child(b"carol", his)],
+        vec![child(b"carol", bob)],
+        Vec::new(),
+    ] {
+        let said = Directory { attributes, names, whole }.body().expect("fits");
+        let message = returned(root, said);
+        let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
+        let Message::Return { body, .. } = heard.expect("heard").messages.remove(0) else {
+            panic!("another message");
+        };
+        let heard = Directory::of(&body).expect("one");
+        let bobs: Vec<_> = heard.names.iter().filter(|child| child.number == bob).collect();
+        assert!(bobs.len() == 1 && bobs[0].name == b"bob", "{bobs:?}");
+        assert!(heard.names.iter().all(|child| child.number != his), "{heard:?}");
+        assert_eq!((heard.attributes.uid, heard.attributes.mode), (0, 0o755));
+    }
+    // Nor that it is gone.
+    let body = terral_format::wire::body::Body::default();
+    let message = returned(root, body);
+    let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
+    assert_eq!(heard.map(drop).map_err(|error| error.kind), Err(ErrorKind::Malformed));
+}
+
+/// He gives a directory back.
+fn returned(thing: Thing, body: terral_format::wire::body::Body) -> Message {
+    let loan = terral_format::ids::Loan { by: member(0), number: 1 };
+    Message::Return { thing, loan, body, in_use: false }
 }

@@ -28,6 +28,7 @@ use trouble::Trouble;
 use super::Sim;
 use super::client::CREATE;
 use super::world::Virtual;
+use crate::core::state::State;
 use crate::core::world::World;
 use crate::far::linking;
 use crate::members::stepping;
@@ -74,6 +75,7 @@ mod users;
 mod waiting;
 mod walks;
 mod whole;
+mod whose;
 
 const PARTITION: Partition = Partition { id: 1, secret: Secret([0; 32]), encrypted: false };
 
@@ -121,6 +123,8 @@ struct Peers {
     control: usize,
     /// What else goes wrong.
     trouble: Trouble,
+    /// Who starts users' servers that are needed.
+    starts: Option<fn(&mut State, u32)>,
 }
 
 impl Peers {
@@ -161,6 +165,7 @@ impl Peers {
             dead: BTreeSet::new(),
             control: 0,
             trouble: Trouble::default(),
+            starts: None,
         };
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
@@ -383,6 +388,13 @@ impl Peers {
     /// Time passes for all of them.
     fn pass(&mut self, time: Duration) {
         self.work_behind(time);
+        if let Some(starts) = self.starts {
+            self.sims[0].with(|server| {
+                let mut state = server.lock();
+                let awaited = state.members.as_ref().map(|members| members.awaited_servers());
+                awaited.into_iter().flatten().for_each(|user| starts(&mut state, user));
+            });
+        }
         for at in 0..self.sims.len() {
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);

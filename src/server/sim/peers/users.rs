@@ -1,8 +1,6 @@
 //! Members that speak for one user alone: of the first, which is root's, and one each of two users.
 //! One of these may say anything: it takes its user for root, and asks for all that there is.
 
-use std::time::Duration;
-
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Thing;
 use terral_format::wire::message::{Change, OpenHow, RenameHow, Request, Target, XattrHow};
@@ -10,12 +8,17 @@ use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Certificate, Key};
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::Access;
+use terral_store::backing::NameSink;
+use terral_store::backing::scripted::Scripted;
 
 use super::{Peers, member};
 use crate::core::state::State;
+use crate::core::world::World;
+use crate::sim::Sim;
 use crate::sim::client::{CREATE, READ};
+use crate::sim::world::Virtual;
 
-const ALICE: u32 = 1001;
+pub(super) const ALICE: u32 = 1001;
 pub(super) const BOB: u32 = 1002;
 const WRITE: OpenHow = OpenHow { create: false, ..CREATE };
 
@@ -23,12 +26,32 @@ pub(super) fn person(user: u32) -> Person {
     Person { user, group: user, groups: Vec::new() }
 }
 
-/// Root's server, alice's and bob's, with a directory of each of them, and one for all.
-pub(super) fn house(seed: u64) -> Peers {
-    house_of(Peers::new(seed, 3))
+/// A permanent store of root's, with a directory of each user, and one for all.
+fn store(seed: u64) -> Scripted {
+    let clock = Virtual::new(seed);
+    let dir = Scripted::new(move || clock.wall_ns());
+    for (path, owner, mode) in
+        [(&b"alice"[..], ALICE, 0o700), (b"bob", BOB, 0o755), (b"all", 0, 0o1777)]
+    {
+        dir.make_directory(path, 0o700).expect("an empty store");
+        gives(&dir, path, (owner, mode));
+    }
+    dir
 }
 
-pub(super) fn house_of(mut peers: Peers) -> Peers {
+/// Somebody who may all gives something away there.
+pub(super) fn gives(dir: &Scripted, path: &[u8], (owner, mode): (u32, u32)) {
+    let change = Change { uid: Some(owner), gid: Some(owner), mode: Some(mode), ..NONE };
+    dir.change(path, change).expect("it is there");
+}
+
+/// Root's server, alice's and bob's. Each touches the store with its user's rights.
+pub(super) fn house(seed: u64) -> Peers {
+    let dir = store(seed);
+    let of_users = [ALICE, BOB].map(|user| dir.clone().of_user(user));
+    let handles = std::iter::once(dir.clone().of_roots()).chain(of_users).enumerate();
+    let sims = handles.map(|(at, handle)| Sim::sharing(seed * 100 + at as u64, &handle));
+    let mut peers = Peers::of(sims.collect(), Some(dir));
     let users = [None, Some(person(ALICE)), Some(person(BOB))];
     let of = |(at, user): (usize, Option<Person>)| Certificate {
         member: member(at),
@@ -47,16 +70,13 @@ pub(super) fn house_of(mut peers: Peers) -> Peers {
         let client = peers.clients[at];
         peers.sims[at].become_user(client, user);
     }
-    for (path, owner, mode) in
-        [(&b"alice"[..], ALICE, 0o700), (b"bob", BOB, 0o755), (b"all", 0, 0o1777)]
-    {
-        peers.make_directory(0, path).expect("made");
-        let change = Change { uid: Some(owner), gid: Some(owner), mode: Some(mode), ..NONE };
-        peers.ask(0, Request::Change { target: Target::Path(path), change }).expect("root may");
-    }
-    // Nobody changes them any more.
-    peers.pass(Duration::from_secs(2));
     peers
+}
+
+/// Root's server was to touch nothing in the store that is another's.
+pub(super) fn touches_only_roots(peers: &Peers) {
+    let touched = peers.dir.as_ref().expect("a store").touched();
+    assert!(touched.is_empty(), "{:?}", touched[0]);
 }
 
 /// Something that root's server does.
@@ -68,12 +88,12 @@ const NONE: Change =
     Change { mode: None, uid: None, gid: None, accessed_ns: None, modified_ns: None };
 
 /// What is said to who may not.
-fn is_denied<T>(outcome: Result<T>) -> bool {
+pub(super) fn is_denied<T>(outcome: Result<T>) -> bool {
     let kinds = [ErrorKind::Denied, ErrorKind::Unauthorized];
     outcome.is_err_and(|Error { kind, .. }| kinds.contains(&kind))
 }
 
-fn rename<'p>(from: &'p [u8], to: &'p [u8]) -> Request<'p> {
+pub(super) fn rename<'p>(from: &'p [u8], to: &'p [u8]) -> Request<'p> {
     Request::Rename { from, to, how: RenameHow::Replace }
 }
 
@@ -88,7 +108,7 @@ pub(super) fn put(peers: &mut Peers, at: usize, path: &[u8], bytes: &[u8]) {
     peers.close(open).expect("closed");
 }
 
-fn got(peers: &mut Peers, at: usize, path: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn got(peers: &mut Peers, at: usize, path: &[u8]) -> Result<Vec<u8>> {
     let open = peers.open(at, path, READ)?;
     let read = peers.read(open, 0, 64);
     peers.close(open)?;
@@ -159,9 +179,8 @@ fn who_may_write_to_anothers_file_does_and_nobody_else() {
 
 #[test]
 fn a_directory_of_his_is_moved_and_all_others_find_it() {
-    for with_dir in [false, true] {
-        let peers = if with_dir { Peers::with_dir(5, 3) } else { Peers::new(5, 3) };
-        let mut peers = house_of(peers);
+    {
+        let mut peers = house(5);
         // Where nobody else may look.
         peers.make_directory(1, b"alice/c").expect("her own");
         put(&mut peers, 1, b"alice/c/f", b"hidden");
@@ -218,11 +237,6 @@ fn lies(peers: &mut Peers) {
 #[test]
 fn a_server_that_takes_its_user_for_root_gets_no_more_than_he_does() {
     gets_no_more(house(3));
-}
-
-#[test]
-fn nor_does_it_where_all_is_brought_to_a_permanent_directory() {
-    gets_no_more(house_of(Peers::with_dir(4, 3)));
 }
 
 fn gets_no_more(mut peers: Peers) {

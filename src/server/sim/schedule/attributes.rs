@@ -18,7 +18,7 @@ impl Schedule {
     /// What was there before anybody came has one.
     pub(super) fn begin_with_attribute(&mut self) {
         let value = b"old".to_vec();
-        self.sim.dir.set_xattr(BEGUN_WITH, (NAMES[0], Some(&value)), None).expect("it is there");
+        self.sim.dir.set_xattr(BEGUN_WITH, NAMES[0], Some(&value)).expect("it is there");
         let file = self.model.file(BEGUN_WITH).expect("it is there");
         file.borrow_mut().xattrs.insert(NAMES[0].to_vec(), value);
         self.begun = Some(file);

@@ -68,8 +68,8 @@ fn what_is_owed_arrives_in_a_directory_that_its_owner_has_closed_to_himself() {
         update.write(0, b"BYTES").expect("writes");
         update.finish(&attributes).expect("finishes");
         let change = Change { mode: Some(0o600), ..Change::default() };
-        backing.change(b"d/f", change, None).expect("changes");
-        backing.set_xattr(b"d/f", (b"user.a", Some(b"1")), None).expect("sets");
+        backing.change(b"d/f", change).expect("changes");
+        backing.set_xattr(b"d/f", b"user.a", Some(b"1")).expect("sets");
         let attribute = (b"user.a".to_vec(), b"1".to_vec());
         assert_eq!(backing.xattrs(b"d/f").expect("has"), [attribute]);
         assert_eq!(backing.list(b"d").expect("lists").len(), 1);
@@ -92,7 +92,7 @@ fn a_file_gets_attributes_that_its_owner_has_closed_to_himself() {
             let file = root.join(std::str::from_utf8(path).expect("a name"));
             set_mode(&file, closed);
             let before = backing.stat(path).expect("stat").fingerprint;
-            let touched = backing.set_xattr(path, (b"user.a", Some(b"1")), None).expect("sets");
+            let touched = backing.set_xattr(path, b"user.a", Some(b"1")).expect("sets");
             let after = backing.stat(path).expect("stat").fingerprint;
             assert_eq!((touched.before, touched.after), (before, after));
             assert_eq!(mode(&file), closed, "it stays closed");

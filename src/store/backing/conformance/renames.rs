@@ -20,14 +20,14 @@ pub(super) fn a_rename_replaces_only_its_like(backing: &dyn Backing) {
         (b"file", b"none/file", ErrorKind::NotFound),
         (b"file", b"old/file", ErrorKind::NotDirectory),
     ] {
-        assert_eq!(kind(backing.rename(from, to, None)), Some(want), "{from:?} to {to:?}");
+        assert_eq!(kind(backing.rename(from, to)), Some(want), "{from:?} to {to:?}");
     }
-    backing.rename(b"file", b"old", None).expect("over a file");
+    backing.rename(b"file", b"old").expect("over a file");
     assert_eq!(bytes(backing, b"old"), b"bytes");
-    backing.rename(b"full", b"empty", None).expect("over an empty directory");
+    backing.rename(b"full", b"empty").expect("over an empty directory");
     backing.link(b"old", b"second").expect("link");
-    backing.rename(b"old", b"second", None).expect("two names of one file");
+    backing.rename(b"old", b"second").expect("two names of one file");
     assert_eq!(names(backing, b""), [&b"d"[..], b"empty", b"old", b"second"]);
-    backing.rename(b"empty", b"d/e/f/g", None).expect("down");
+    backing.rename(b"empty", b"d/e/f/g").expect("down");
     assert_eq!(names(backing, b"d/e/f/g"), [b"x".to_vec()]);
 }

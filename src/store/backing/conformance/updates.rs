@@ -37,7 +37,7 @@ pub(super) fn an_update_of_a_file_that_was_replaced_meanwhile_does_not_count(
     let mut update = backing.update(b"file", before).expect("update");
     update.write(2, b"ab").expect("write");
     let (_, replacing) = (put(backing, b"other", b"theirs", None), attributes(backing, 0o600));
-    backing.rename(b"other", b"file", None).expect("rename");
+    backing.rename(b"other", b"file").expect("rename");
     assert_eq!(kind(update.finish(&replacing)), Some(ErrorKind::Busy));
     assert_eq!(bytes(backing, b"file"), b"theirs");
     let now = backing.stat(b"file").expect("stat").fingerprint;

@@ -30,6 +30,8 @@ pub(super) struct Store {
     next: u64,
     /// When what is done now is done.
     pub(super) now_ns: u64,
+    /// Who owns what is made now; `None`: who owns the root.
+    pub(super) owner: Option<u32>,
 }
 
 /// A name, whether there is something or not.
@@ -72,7 +74,7 @@ impl Store {
         let mut root = Node::new(Content::Directory(BTreeMap::new()), 0o755, now_ns);
         root.names = 1;
         let nodes = BTreeMap::from([(ROOT, root)]);
-        Store { nodes, staging: BTreeMap::new(), next: ROOT + 1, now_ns }
+        Store { nodes, staging: BTreeMap::new(), next: ROOT + 1, now_ns, owner: None }
     }
 
     /// What has this inode number, which came from a name or a handle.
@@ -127,7 +129,8 @@ impl Store {
     /// Makes something that has no name yet and belongs to whoever the root belongs to.
     pub(super) fn make(&mut self, content: Content, mode: u32) -> u64 {
         let root = self.node(ROOT);
-        let (uid, gid) = (root.uid, root.gid);
+        let own = (root.uid, root.gid);
+        let (uid, gid) = self.owner.map_or(own, |owner| (owner, owner));
         let inode = self.next;
         self.next += 1;
         self.nodes.insert(inode, Node { uid, gid, ..Node::new(content, mode, self.now_ns) });

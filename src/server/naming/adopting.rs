@@ -1,0 +1,115 @@
+//! Whose server adopts what only the permanent store has: what is in directories of root's, where
+//! root's server looks, its owner's does, as he; what is in a user's own directories, his. So all
+//! that comes to be known has its home where it can be read and brought with its owner's rights,
+//! and the kernel looks at them.
+//!
+//! Invariant: root's server takes nothing of what is another's but whose it is, from the store
+//! itself; what his server says of it is believed of that name alone. Not here: what a user's
+//! server does that is asked (`sharing/adopting`), and who starts one that has not come.
+
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{Ino, Number, ROOT};
+use terral_format::local::names::flag;
+use terral_format::wire::attributes::Attributes;
+use terral_format::wire::things::{Child, Look, Outcome};
+use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Found;
+
+use crate::authority::caller::Caller;
+use crate::core::paths::refuse;
+use crate::core::state::State;
+use crate::naming::elsewhere;
+use crate::naming::names::Place;
+
+/// Who adopts something.
+pub(super) enum Whose {
+    /// This server.
+    Ours,
+    /// Another one, which has: it looks so, and is that.
+    Theirs(Attributes, Child),
+}
+
+/// Whether this server serves others than its own user, as root's.
+pub fn is_for_users(state: &State) -> bool {
+    state.members.is_some() && state.backing.as_ref().is_some_and(|store| store.is_of_roots())
+}
+
+/// Whose something is that was found in the store, in a directory that is here.
+///
+/// # Errors
+/// If it must wait for its owner's server; what that one says; [`ErrorKind::Denied`] if nobody may
+/// adopt it.
+pub(super) fn whose(
+    state: &mut State,
+    caller: &Caller,
+    (directory, name): Place<'_>,
+    found: &Found,
+) -> Result<Whose> {
+    let Some(members) = &state.members else { return Ok(Whose::Ours) };
+    let born_here = members.number(directory).is_some_and(|number| members.is_born_here(number));
+    match (is_for_users(state), found.attributes.uid) {
+        (true, 0) => Ok(Whose::Ours),
+        (true, owner) => theirs(state, caller, (directory, name), owner),
+        // His rights are not those of whose the directory is: what he is let see there the other
+        // one need not be.
+        (false, _) if members.user_of(members.me()).is_some() && !born_here => {
+            Err(refuse(ErrorKind::Denied, name))
+        }
+        (false, _) => Ok(Whose::Ours),
+    }
+}
+
+/// Has the server of its owner adopt it.
+fn theirs(
+    state: &mut State,
+    caller: &Caller,
+    (directory, name): Place<'_>,
+    owner: u32,
+) -> Result<Whose> {
+    let now = state.world.now();
+    let server = state.members.as_ref().and_then(|members| members.server_of(owner));
+    let Some(server) = server else {
+        state.members.iter_mut().try_for_each(|members| members.awaits_server(owner, now))?;
+        return Err(state.fetches.wait());
+    };
+    let malformed = || Error::new(ErrorKind::Malformed, "what a user's server says of a name");
+    let way = if directory == ROOT { Vec::new() } else { elsewhere::way_to(state, directory)? };
+    let asked = Number::new(server, 0).ok_or_else(malformed)?;
+    match elsewhere::told_of(state, caller, asked, Look::Adopt(way, name.into()))? {
+        Outcome::Step(looks, Some(child)) => {
+            let known = state.members.as_ref().and_then(|members| members.place(child.number));
+            let known = known.and_then(|ino| state.names.inode(ino));
+            // So that no directory is in two places, nor anything two things.
+            let is_free = known.is_none_or(|inode| {
+                inode.kind == child.kind && !(inode.is_directory() && inode.is(flag::NAMED))
+            });
+            let is_his = child.number.born() == server && child.number.counted() != 0;
+            match is_his && is_free && child.name == name {
+                true => Ok(Whose::Theirs(looks, child)),
+                false => Err(malformed()),
+            }
+        }
+        _ => Err(malformed()),
+    }
+}
+
+/// What another one has adopted has its name here.
+///
+/// # Errors
+/// If there is no room for it.
+pub(super) fn is_theirs(
+    state: &mut State,
+    parent: Ino,
+    (looks, child): (Attributes, &Child),
+) -> Result<Ino> {
+    let ino = elsewhere::place(state, child)?;
+    let name = child.name.clone();
+    if state.names.inode(ino).is_some_and(|inode| inode.is(flag::NAMED)) {
+        elsewhere::has_name_too(state, (parent, &name), ino)?;
+    } else {
+        state.record(Membership::Named { ino, parent, name });
+    }
+    elsewhere::is_seen(state, ino, looks);
+    elsewhere::has_come(state, (ino, parent));
+    Ok(ino)
+}
