@@ -70,13 +70,16 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     let Some(partition) = client.status()?.partition else {
         bail!("{name}: this server is alone: there is no machine to remove");
     };
+    let (control, is_control) = (partition.control, partition.me == partition.control);
+    let elsewhere = || format!("{name}: only {control} removes machines: ask there");
+    if !is_control && partition.pool.is_none() {
+        bail!("{}, where the run began", elsewhere());
+    }
     let hosts = Hosts::of(client.instance());
     let member = member(arguments, &hosts, &partition)?;
-    let (shown, control) = (hosts.name(member), partition.control);
-    let takes_over = member == control && partition.pool.is_some();
-    if partition.me != control && !takes_over {
-        let hosted = hosts.name(control);
-        bail!("{name}: only {hosted}, which is the control, removes machines: ask there");
+    let (shown, takes_over) = (hosts.name(member), member == control && !is_control);
+    if !is_control && !takes_over {
+        bail!("{}", elsewhere());
     }
     match client.fence(member, arguments.dead) {
         Err(error) if error.kind == ErrorKind::Exists => bail!(
@@ -95,7 +98,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         let (number, dead) = (member.number(), arguments.dead);
         report::json(&json!({ "instance": name, "member": number, "dead": dead }))?;
     } else {
-        if takes_over && partition.me != control {
+        if takes_over {
             note(format_args!("this server is the control of the pool now"));
         }
         let rest = match arguments.dead {
