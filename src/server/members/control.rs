@@ -149,12 +149,10 @@ const UNHEARD: u64 = 1 << 16;
 /// # Errors
 /// [`ErrorKind::Invalid`] if it is no member, or was removed itself.
 pub fn take_over(state: &mut State, verdict: Verdict) -> Result<()> {
+    may_take_over(state)?;
     let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
     let members = state.members.as_ref().ok_or_else(none)?;
     let (me, before, mut roster) = (members.me(), members.control(), members.roster().clone());
-    if before == me || roster.seat(me).is_none_or(|seat| is_out(seat.standing)) {
-        return Err(none());
-    }
     let seat = roster.seats.iter_mut().find(|seat| seat.member == before);
     seat.ok_or_else(none)?.standing = Standing::Removed { heir: me, verdict };
     roster.version += UNHEARD;
@@ -182,6 +180,19 @@ pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
     let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none());
     let is_newer = rule.roster.version > members.roster().version;
     members.control() != by && rule.control == Some(by) && is_trusted && is_newer
+}
+
+/// Whether this member may take over.
+///
+/// # Errors
+/// As [`take_over`].
+pub fn may_take_over(state: &State) -> Result<()> {
+    let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
+    let members = state.members.as_ref().ok_or_else(none)?;
+    let (me, before, roster) = (members.me(), members.control(), members.roster());
+    let knows = roster.seat(before).is_some();
+    let is_in = roster.seat(me).is_some_and(|seat| !is_out(seat.standing));
+    if knows && is_in && before != me { Ok(()) } else { Err(none()) }
 }
 
 /// A member knows of some that a control before this one has removed: so they are.

@@ -27,7 +27,7 @@ const UNHEARD: u64 = 1 << 16;
 ///
 /// # Errors
 /// If who asks must wait; those of [`control::remove`]; [`ErrorKind::Busy`] if the control is
-/// there.
+/// there; [`ErrorKind::Unanswered`] if the registry has not answered for long.
 pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()> {
     if let Some(done) = is_asked(state, member, verdict) {
         return done;
@@ -41,7 +41,7 @@ fn is_asked(state: &mut State, member: Member, verdict: Verdict) -> Option<Resul
     let now = state.world.now();
     let members = state.members.as_mut()?;
     let (asker, is_other) = (members.asker()?, members.control() != members.me());
-    let is_control = is_other && members.control() == member;
+    let is_control = is_other && members.control() == member && !members.is_put_out();
     let succession = members.succession()?;
     let waits = match succession {
         Some(asked) if asked.asker == asker => match asked.done.take() {
@@ -63,8 +63,11 @@ fn is_asked(state: &mut State, member: Member, verdict: Verdict) -> Option<Resul
     }
     *succession = None;
     let registry = members.pool(now).map(|pool| pool.registry).unwrap_or_default();
-    let context = format!("nothing was changed: {registry} does not answer (see `terral status`)");
-    Some(Err(Error::new(ErrorKind::Unreachable, context)))
+    let context = format!(
+        "{registry} does not answer: whether this server takes over is known once it does \
+         (`terral status`)"
+    );
+    Some(Err(Error::new(ErrorKind::Unanswered, context)))
 }
 
 /// The registry says that this member is the control: it is, and knows all that the one before had
@@ -77,9 +80,9 @@ pub fn succeed(state: &mut State, written: Rule, verdict: Verdict) -> Result<()>
     let before = members.filter(|members| members.control() != members.root());
     let before = before.map(|members| members.control());
     ruling::heard(state, Rule { control: before, ..written })?;
-    state.log.reserve()?;
-    control::take_over(state, verdict)?;
+    control::may_take_over(state)?;
     let Revoked { what, epoch } = state.authz.revocation(Revocation::HandedOut)?;
     let record = Local::Revoked { what, epoch: epoch + UNHEARD };
-    revoking::end(state, vec![record], |state| drop(control::tell_all(state))).map(drop)
+    // In one transaction: else what was handed out might stay good.
+    revoking::end(state, vec![record], |state| drop(control::take_over(state, verdict))).map(drop)
 }

@@ -162,10 +162,9 @@ impl Keeper {
         }
         if let Some(verdict) = here.succeeds {
             let done = self.takes_over(here, verdict);
-            let is_told = done.is_ok();
-            shared.lock().members.iter_mut().for_each(|it| it.has_succeeded(done.clone()));
             self.beat = None;
-            if !is_told {
+            if done.is_err() || here.is_control {
+                shared.lock().members.iter_mut().for_each(|it| it.has_succeeded(done.clone()));
                 return Ok(Turned::Done);
             }
         }
@@ -174,7 +173,11 @@ impl Keeper {
                 Heard::GoesOn => self.beat = Some(Instant::now()),
                 // Its key as the control is written in the next turn, and what it decides after.
                 Heard::Succeeds => {
-                    self.succeeds(shared)?;
+                    let done = self.succeeds(shared);
+                    for members in shared.lock().members.iter_mut() {
+                        members.has_succeeded(done.clone());
+                    }
+                    done?;
                     (self.lease, self.written, self.beat) = (None, None, None);
                     return Ok(Turned::Done);
                 }
@@ -397,6 +400,7 @@ impl Keeper {
             let why = format!("servers of this pool are user {ours}'s, and not user {theirs}'s");
             return Ok(Some((Err(why), 0)));
         }
+        self.leaves_sign(shared);
         let mut state = shared.lock();
         let invited = control::let_in(&mut state, wanted.key, None);
         let done = carrying::resume(&mut state);

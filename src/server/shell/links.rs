@@ -495,7 +495,7 @@ impl<'s> Links<'s> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, control, me) = (session.with, members.control(), members.me());
-        let is_control = control == me;
+        let (is_control, took_over) = (control == me, control == me && members.root() != me);
         match users::says(&mut state, with, said)? {
             Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
                 ruling::heard(&mut state, *rule)?;
@@ -522,7 +522,7 @@ impl<'s> Links<'s> {
             Control::Hands(directories) if is_control => {
                 departing::hands(&mut state, with, directories);
             }
-            Control::Removed(gone) if is_control && !self.users.contains(&with) => {
+            Control::Removed(gone) if took_over && !self.users.contains(&with) => {
                 control::were_removed(&mut state, gone)?;
             }
             Control::Leaves if is_control => control::has_left(&mut state, with)?,

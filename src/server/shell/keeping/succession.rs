@@ -11,6 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use terral_format::disk::partition::Verdict;
 use terral_format::wire::pool::{self, Generation, Replaced, Stage};
+use terral_format::wire::roster::{Seat, Standing};
 use terral_format::{Error, ErrorKind, Result};
 use terral_registry::registry::{Change, Guard};
 
@@ -55,6 +56,14 @@ impl Keeper {
                  it is not, again in {secs} s"
             ));
         }
+        let prefix = keys.kept();
+        let kept = view.entries.iter().filter_map(|entry| {
+            Some((entry.key.strip_prefix(&prefix)?.to_owned(), entry.value.clone()))
+        });
+        let is_in = |seat: &Seat| matches!(seat.standing, Standing::In(_));
+        if !pool::roster(&kept.collect())?.seat(here.me).is_some_and(is_in) {
+            return refuse(format!("{} is none of it any more", here.me));
+        }
         let replaced = Some(Replaced { member: now.control, verdict });
         let by = self.pool.machine.clone();
         let next = Generation { by, control: here.me, replaced, ..now };
@@ -90,7 +99,20 @@ impl Keeper {
         let done = carrying::resume(&mut state);
         drop(state);
         shared.wake_links();
+        self.leaves_sign(shared);
         succeeded.and(done)
+    }
+
+    /// The sign by which who comes in knows the permanent directory is there: a control before may
+    /// have taken it along. If it cannot be, who comes says so.
+    pub(super) fn leaves_sign(&self, shared: &Shared) {
+        let state = shared.lock();
+        let number = state.members.as_ref().map(|members| members.partition().id);
+        let backing = state.backing.clone();
+        drop(state);
+        if let Some((backing, number)) = backing.zip(number) {
+            let _ = backing.leave_sign(number);
+        }
     }
 
     /// Who may log in here from now on.
