@@ -4,7 +4,7 @@ use terral_format::Result;
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::capability::{Revocation, Revoked};
 use terral_format::wire::pool::{
-    Generation, Invited, Machine, Replaced, Server, Stage, Wanted, parts, write,
+    Generation, Invited, Lost, Machine, Replaced, Server, Stage, Wanted, parts, write,
 };
 use terral_format::wire::roster::{
     Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing, Verdict,
@@ -27,7 +27,7 @@ pub fn status() -> PoolStatus {
 }
 
 fn machine() -> Machine {
-    Machine { host: "node1".into(), boot: "b".into(), user: 501 }
+    Machine { host: "node1".into(), id: "521".into(), boot: "b".into(), user: 501 }
 }
 
 fn seat() -> Seat {
@@ -59,16 +59,27 @@ fn rule() -> Rule {
 pub fn records() -> Result<Vec<u8>> {
     let stages = [Stage::Claimed, Stage::Begun(507), Stage::Ended];
     let control = Member::LEAST;
-    let replaced = Some(Replaced { member: control, verdict: Verdict::Fenced });
-    let generation =
-        |stage| Generation { number: 508, by: machine(), token: 509, stage, control, replaced };
+    let lost = Replaced { member: control, verdict: Some(Verdict::Fenced) };
+    let replaced = || vec![lost, Replaced { verdict: None, ..lost }];
+    let generation = |stage| Generation {
+        number: 508,
+        by: machine(),
+        token: 509,
+        stage,
+        control,
+        replaced: replaced(),
+    };
     let mut all = Vec::new();
     for stage in stages {
         all.extend(write(&generation(stage))?);
     }
     let (instance, member) = ("default".to_owned(), Member::LEAST);
     all.extend(write(&Server { machine: machine(), instance, generation: 510, member })?);
-    all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]) })?);
+    let lost = Lost { token: 509, member: control, verdict: Verdict::Dead };
+    all.extend(write(&lost)?);
+    for stores in [None, Some(true)] {
+        all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]), stores })?);
+    }
     let invitation = Invitation {
         partition: Partition { id: 511, secret: Secret([0; 32]), encrypted: true },
         me: Member::LEAST,

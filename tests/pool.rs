@@ -299,6 +299,89 @@ fn another_server_takes_over_from_a_control_whose_machine_is_lost() {
 }
 
 #[test]
+fn where_the_controls_machine_was_started_again_another_takes_over_by_itself() {
+    let Some(mut pool) = Pool::all(3) else { return };
+    assert!(pool.terral(0, CREATE).status.success());
+    pool.shows(1, "mkdir /terral/e; seq 200 > /terral/e/b");
+    pool.shows(2, "seq 100 > /terral/e/a");
+    pool.is_lost(0);
+    // It was started again, as far as anybody can see.
+    let boot = pool.machines.home().join("boot");
+    fs::write(&boot, "01234567-89ab-cdef-0123-456789abcdef\n").expect("writes");
+    let bind = format!("mount --bind {} /proc/sys/kernel/random/boot_id", boot.display());
+    assert!(pool.machines.shell_on(0, &bind).status.success());
+    // Nobody is asked anything: it comes in once another one is the control.
+    pool.serve(0, &[]);
+    let status = pool.status(0);
+    assert!(status.contains("p, generation 1") && status.contains("member 3"), "{status}");
+    for at in [0, 1, 2] {
+        assert_eq!(pool.shows(at, "cat /terral/e/a /terral/e/b | wc -l"), "300\n");
+        pool.shows(at, &format!("mkdir /terral/of{at}; seq 9 > /terral/of{at}/f"));
+        assert!(pool.terral(at, &["container", "show", "results"]).status.success());
+    }
+    assert_eq!(pool.shows(0, "cat /terral/of?/f | wc -l"), "27\n");
+}
+
+#[test]
+fn what_programs_of_a_compute_server_have_closed_is_on_storage_servers() {
+    let Some(mut pool) = Pool::new(3) else { return };
+    let first = pool.command(0, &["--role", "compute"]).spawn().expect("starts");
+    let refused = said(&descendants::ended_within(first, SOON));
+    assert!(refused.contains("begin it with one of --role storage"), "{refused}");
+    pool.serve(0, &[]);
+    pool.serve(1, &["--role", "storage"]);
+    pool.serve(2, &["--role", "compute"]);
+    pool.shows(2, "mkdir /terral/d; seq 50000 > /terral/d/of2");
+    pool.shows(1, "seq 50000 > /terral/d/of1");
+    let storage = told(&pool.terral(1, &["status", "--json"]));
+    assert!(storage.contains("\"storage\""), "{storage}");
+    let used = |at| {
+        let status = pool.status(at);
+        status.lines().find(|line| line.contains("memory ")).unwrap_or_default().to_owned()
+    };
+    assert!(used(2).contains(" 0 B used"), "{}", used(2));
+    pool.is_lost(2);
+    assert_eq!(pool.shows(0, "cat /terral/d/of1 /terral/d/of2 | wc -l"), "100000\n");
+}
+
+#[test]
+fn a_control_that_is_stopped_hands_over_and_the_pool_goes_on() {
+    let Some(mut pool) = Pool::new(3) else { return };
+    let [who, key] = principals(&pool);
+    pool.serve(0, &["--principals", &who]);
+    (1..3).for_each(|at| pool.serve(at, &[]));
+    assert!(pool.terral(0, CREATE).status.success());
+    pool.shows(0, "mkdir /terral/d; seq 100 > /terral/d/a; seq 9 > /terral/top");
+    pool.shows(1, "seq 200 > /terral/d/b");
+    pool.stops(0);
+    for at in [1, 2] {
+        assert_eq!(pool.shows(at, "cat /terral/d/a /terral/d/b /terral/top | wc -l"), "309\n");
+        pool.shows(at, &format!("mkdir /terral/of{at}; seq 9 > /terral/of{at}/f"));
+        assert!(pool.terral(at, &["container", "show", "results"]).status.success());
+    }
+    let credential = pool.machines.home().join("credential").display().to_string();
+    let login = ["login", "--key", &key, "-o", &credential, "--instance", "default"];
+    let login = pool.terral(1, &login);
+    assert!(login.status.success(), "{}", said(&login));
+    // It comes in as any other, and the next one hands over, too, be it that it was killed before.
+    pool.serve(0, &[]);
+    assert_eq!(pool.shows(0, "cat /terral/d/a /terral/of1/f /terral/of2/f | wc -l"), "118\n");
+    pool.is_killed(1);
+    pool.serve(1, &[]);
+    until("the others are there again", || !said(&pool.terral(1, &["stop"])).contains("still in"));
+    let ended = pool.ends(1);
+    assert!(ended.status.success(), "{}", said(&ended));
+    assert_eq!(pool.shows(0, "cat /terral/d/b /terral/of1/f /terral/of2/f | wc -l"), "218\n");
+    pool.shows(2, "seq 5 > /terral/d/last");
+    pool.stops(2);
+    assert_eq!(pool.shows(0, "wc -l < /terral/d/last"), "5\n");
+    pool.stops(0);
+    let arrived = fs::read_to_string(pool.to.join("d/last")).expect("has arrived");
+    assert_eq!(arrived.lines().count(), 5);
+    assert!(!pool.to.join(".terral").exists(), "nothing of it is left there");
+}
+
+#[test]
 fn a_control_that_stood_still_and_was_removed_ends_and_comes_in_as_another_member() {
     let Some(mut pool) = Pool::all(2) else { return };
     pool.shows(1, "seq 200 > /terral/b");

@@ -13,14 +13,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use terral_registry::etcd::Etcd;
 use terral_registry::login::Login;
 use terral_registry::place::Place;
 use terral_registry::registry::{Change, Guard, Registry, View};
 use terral_server::records::{
-    Generation, Inherited, Invited, Keys, Machine, Secret, Server, Stage, Standing, Wanted,
+    Generation, Inherited, Invited, Keys, Lost, Machine, Secret, Server, Stage, Standing, Verdict,
+    Wanted,
 };
 use terral_server::{Listing, Member, POOL_TERM, Part, Pool, records};
 
@@ -35,8 +36,6 @@ const POLL: Duration = Duration::from_millis(50);
 const SLACK: Duration = Duration::from_secs(3);
 /// In an instance: of which pool it is.
 const NOTE: &str = "pool";
-/// And the list of principals that the pool has.
-const LIST: &str = "principals";
 
 /// Of which pool a server is.
 #[derive(Args, Clone)]
@@ -54,9 +53,22 @@ pub struct Arguments {
     /// FILE. Nobody else may read it
     #[arg(long, value_name = "FILE", requires = "control")]
     pub control_login: Option<PathBuf>,
+    /// What this server is for: `storage` keeps bytes of new files, `compute` keeps none [default:
+    /// storage, unless something was said of another server: then compute, until `terral role`]
+    #[arg(long, requires = "control")]
+    pub role: Option<Role>,
     /// Begin the pool anew: the machine of its control is lost, and what only that had
     #[arg(long, requires = "control")]
     pub anew: bool,
+}
+
+/// What a server of a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// It keeps bytes of new files
+    Storage,
+    /// It keeps none: what its programs create is on others
+    Compute,
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -114,6 +126,7 @@ pub struct Entrance {
     machine: Machine,
     instance: PathBuf,
     anew: bool,
+    role: Option<Role>,
     view: View,
 }
 
@@ -134,6 +147,7 @@ impl Arguments {
         let registry = Arc::new(Etcd::new(place.clone(), login.unwrap_or_default())?);
         let machine = Machine {
             host: this(),
+            id: records::machine_id(),
             boot: records::boot_id()?,
             user: rustix::process::geteuid().as_raw(),
         };
@@ -144,6 +158,7 @@ impl Arguments {
             machine,
             instance: instance.to_path_buf(),
             anew: self.anew,
+            role: self.role,
             view: View::default(),
         };
         entrance.look()?;
@@ -258,7 +273,7 @@ impl Entrance {
                 let _ = terral_server::remove(&instance);
             }
         })?;
-        let kept = Some(instance.join(LIST)).filter(|list| list.exists());
+        let kept = Some(instance.join(records::LIST)).filter(|list| list.exists());
         let kept = kept.map(|principals| Listing { principals, keytab: None });
         let principals = principals.or(kept);
         let list = principals.as_ref().map(|listing| listing.principals.clone());
@@ -270,7 +285,7 @@ impl Entrance {
         self.look()?;
         let generation = self.generation()?.map(|(now, entry)| (now, entry.changed));
         let Some((generation, revision)) = generation else { bail!("{}: is gone", self.name) };
-        if generation.by.host == self.machine.host && generation.by.user == self.machine.user {
+        if self.was_here(&generation) {
             // It may have been given another one since it began.
             self.keep_list()?;
         }
@@ -287,14 +302,14 @@ impl Entrance {
             machine: self.machine.clone(),
             instance: instances::name_of(&self.instance),
             principals: None,
-            list: self.instance.join(LIST),
+            list: self.instance.join(records::LIST),
         }
     }
 
     /// Begins the pool's partition, or is let into it.
     fn enter(mut self) -> Result<Entered> {
         let begin = Instant::now();
-        let (mut told, mut was_there) = (false, None);
+        let (mut told, mut was_there, mut is_lost) = (false, None, false);
         loop {
             self.look()?;
             match self.generation()? {
@@ -319,8 +334,12 @@ impl Entrance {
                     return Ok(entered);
                 }
             } else if begin.elapsed() > POOL_TERM + SLACK && self.may_claim()? {
-                let control = self.generation()?.map_or(Member::LEAST, |(now, _)| now.control);
-                bail!(self.are_there(&alive, control));
+                let (now, _) =
+                    self.generation()?.with_context(|| format!("{}: is gone", self.name))?;
+                if self.anew || begin.elapsed() > PATIENCE || !self.has_begun_since(&now) {
+                    bail!(self.are_there(&alive, now.control));
+                }
+                is_lost = is_lost || self.says_lost(&now)?;
             }
             std::thread::sleep(POLL * 4);
             let Some((now, _)) = self.generation()? else { continue };
@@ -340,9 +359,42 @@ impl Entrance {
 
     /// Whether nothing can be left of the partition before.
     fn is_over(&self, before: &Generation) -> bool {
-        let here = before.by.host == self.machine.host && before.by.user == self.machine.user;
-        // Where its memory was, there is none: it was looked for before.
-        before.stage == Stage::Ended || before.stage == Stage::Claimed || here || self.anew
+        let never = matches!(before.stage, Stage::Ended | Stage::Claimed);
+        never || self.was_here(before) || self.anew
+    }
+
+    /// Whether its control was on this machine: where its memory was there is none, it was looked
+    /// for before.
+    fn was_here(&self, now: &Generation) -> bool {
+        now.by.host == self.machine.host && now.by.user == self.machine.user
+    }
+
+    /// Whether its control was on this machine, which was started since: nothing of it lives. Where
+    /// the machine was up all the time, that server or its programs may be left.
+    fn has_begun_since(&self, now: &Generation) -> bool {
+        let (before, here) = (&now.by, &self.machine);
+        let same = !here.id.is_empty() && before.id == here.id;
+        self.was_here(now) && same && before.boot != here.boot
+    }
+
+    /// Says to the others that its control is dead, for as long as this server waits. Whether it
+    /// was the control still.
+    fn says_lost(&self, now: &Generation) -> Result<bool> {
+        let lost = Lost { token: now.token, member: now.control, verdict: Verdict::Dead };
+        let lease = Some(self.registry.grant(PATIENCE)?);
+        let change = Change::Put { key: self.keys.lost(), value: records::write(&lost)?, lease };
+        let unchanged = self.generation()?.map(|(_, entry)| entry.changed).unwrap_or_default();
+        // If it is not so any more, the next look says so.
+        let unchanged = Guard::Unchanged(self.keys.generation(), unchanged);
+        if self.registry.commit(&[unchanged], &[change])?.is_none() {
+            return Ok(false);
+        }
+        note(format_args!(
+            "the control of the pool {} was on this machine, and its memory is gone: waiting for \
+             another server to take over",
+            self.name
+        ));
+        Ok(true)
     }
 
     fn may_claim(&self) -> Result<bool> {
@@ -373,11 +425,16 @@ impl Entrance {
                 (before.number + 1, Guard::Unchanged(key.clone(), entry.changed))
             }
         };
+        ensure!(
+            self.role != Some(Role::Compute),
+            "the pool {} has no server that keeps files yet: begin it with one of --role storage",
+            self.name
+        );
         let inherited = self.inherited()?;
         let by = self.machine.clone();
         let token = records::random()?;
         let (stage, control) = (Stage::Claimed, Member::LEAST);
-        let generation = Generation { number, by, token, stage, control, replaced: None };
+        let generation = Generation { number, by, token, stage, control, replaced: Vec::new() };
         // Who dies before it has begun is in nobody's way once this is over.
         let lease = Some(self.registry.grant(POOL_TERM)?);
         let value = self.machine.host.clone().into_bytes();
@@ -400,12 +457,7 @@ impl Entrance {
     }
 
     fn kept(&self) -> BTreeMap<String, Vec<u8>> {
-        let kept = self.keys.kept();
-        let entries = self.view.entries.iter();
-        let parts = entries.filter_map(|entry| {
-            Some((entry.key.strip_prefix(&kept)?.to_owned(), entry.value.clone()))
-        });
-        parts.collect()
+        self.keys.parts(self.view.pairs())
     }
 
     fn inherited(&self) -> Result<Inherited> {
@@ -416,7 +468,7 @@ impl Entrance {
     /// The list of principals of the pool, for a control that is given none.
     fn keep_list(&self) -> Result<()> {
         let text = self.kept().remove(records::PRINCIPALS);
-        text.map_or(Ok(()), |text| write_own(&self.instance.join(LIST), &text))
+        Ok(text.map_or(Ok(()), |text| records::keep(&self.instance.join(records::LIST), &text))?)
     }
 
     fn note(&self, generation: &Generation, member: Member) -> Result<()> {
@@ -427,14 +479,15 @@ impl Entrance {
             token: generation.token,
             member: Some(member),
         };
-        write_own(&self.instance.join(NOTE), &serde_json::to_vec(&noted)?)
+        Ok(records::keep(&self.instance.join(NOTE), &serde_json::to_vec(&noted)?)?)
     }
 
     /// Asks to be let in, and is; nothing if the control is gone meanwhile.
     fn come_in(&mut self) -> Result<Option<Entered>> {
         let secret = Secret(records::secret()?);
         let key = records::public_half(&secret);
-        let asked = Wanted { machine: self.machine.clone(), key };
+        let stores = self.role.map(|role| role == Role::Storage);
+        let asked = Wanted { machine: self.machine.clone(), key, stores };
         let end = format!("{:032x}", records::random()?);
         let (wanted, answer) = (self.keys.wanted() + &end, self.keys.invited() + &end);
         let lease = self.registry.grant(PATIENCE)?;
@@ -479,17 +532,12 @@ impl Entrance {
         if generation.stage != Stage::Begun(invitation.partition.id) {
             bail!("the pool {} has begun anew meanwhile: again", self.name);
         }
+        if generation.control != invitation.control.member {
+            // It was lost, or has left, with this as its last word: the next one is asked.
+            return Ok(None);
+        }
         let pool = self.told(generation, revision);
         self.note(&pool.generation, invitation.me)?;
         Ok(Some(Entered { pool, part: Part::Invited(Box::new(invitation)) }))
     }
-}
-
-fn write_own(path: &Path, bytes: &[u8]) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut how = std::fs::File::options();
-    let file = how.write(true).create(true).truncate(true).mode(0o600).open(path);
-    let written = file.and_then(|mut file| file.write_all(bytes));
-    written.with_context(|| path.display().to_string())
 }

@@ -3,13 +3,14 @@
 //! Not here: what that means for files (`terral_server`).
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use terral_client::{Client, Member, Membership};
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of};
 use crate::members::{Hosts, this};
 use crate::policy::await_all;
+use crate::pool::Role;
 
 /// Says whether a machine keeps the bytes of new files
 #[derive(Args)]
@@ -33,14 +34,6 @@ pub struct Arguments {
     role: Role,
     #[command(flatten)]
     which: Which,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Role {
-    /// It keeps bytes of new files
-    Storage,
-    /// It keeps none
-    Compute,
 }
 
 /// Does it.

@@ -46,6 +46,11 @@ impl View {
     pub fn entry(&self, key: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.key == key)
     }
+
+    /// All keys, and what they say.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_slice()))
+    }
 }
 
 /// On what a transaction depends.

@@ -16,7 +16,7 @@ use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 2;
+pub const POOL: u16 = 3;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -49,6 +49,12 @@ impl Keys {
         format!("{}generation", self.0)
     }
 
+    /// A [`Lost`], for as long as somebody waits for that. Begins as the generation's, so that both
+    /// are looked at at once.
+    pub fn lost(&self) -> String {
+        format!("{}generation.lost", self.0)
+    }
+
     /// Is there as long as the control is, and says on which machine.
     pub fn control(&self) -> String {
         format!("{}control", self.0)
@@ -78,6 +84,18 @@ impl Keys {
     pub fn kept(&self) -> String {
         format!("{}kept/", self.0)
     }
+
+    /// Parts of what was decided, by their names, of these keys and what they say.
+    pub fn parts<'k>(
+        &self,
+        entries: impl Iterator<Item = (&'k str, &'k [u8])>,
+    ) -> BTreeMap<String, Vec<u8>> {
+        let kept = self.kept();
+        let part = |(key, value): (&str, &[u8])| {
+            Some((key.strip_prefix(&kept)?.to_owned(), value.to_vec()))
+        };
+        entries.filter_map(part).collect()
+    }
 }
 
 /// A machine, as long as it is up.
@@ -85,6 +103,8 @@ impl Keys {
 pub struct Machine {
     /// Its name.
     pub host: String,
+    /// What it is called by itself (machine-id(5)); empty if it has nothing of the kind.
+    pub id: String,
     /// Another one after each boot.
     pub boot: String,
     /// Whose servers are meant.
@@ -116,8 +136,17 @@ pub struct Generation {
     pub stage: Stage,
     /// Which member its control is.
     pub control: Member,
-    /// What the one before has become, if there was one.
-    pub replaced: Option<Replaced>,
+    /// Those before, in order; grows each time that another one takes over.
+    pub replaced: Vec<Replaced>,
+}
+
+impl Generation {
+    /// Whether this was so before something that is known to have come after it: what has it is
+    /// older than it should be.
+    pub fn is_before(&self, known: &Generation) -> bool {
+        let same = (self.number, self.token) == (known.number, known.token);
+        self.number < known.number || same && self.replaced.len() < known.replaced.len()
+    }
 }
 
 /// A control of this partition that is none any more.
@@ -125,7 +154,18 @@ pub struct Generation {
 pub struct Replaced {
     /// Which member it was.
     pub member: Member,
-    /// Why it was removed.
+    /// Why it was removed; `None`: it was not, it has handed over.
+    pub verdict: Option<Verdict>,
+}
+
+/// Somebody knows that the control is lost, and waits for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Of which [`Generation`].
+    pub token: u128,
+    /// Which member it was.
+    pub member: Member,
+    /// What is known of it.
     pub verdict: Verdict,
 }
 
@@ -149,6 +189,9 @@ pub struct Wanted {
     pub machine: Machine,
     /// By what he will prove who he is.
     pub key: Key,
+    /// Whether he is to keep bytes of new files; `None`: as all that come, and of which nothing was
+    /// said.
+    pub stores: Option<bool>,
 }
 
 /// What he is answered: an invitation without a secret, as he has that himself, or why not.
@@ -271,9 +314,9 @@ mod tests {
     use crate::wire::roster::{Policy, Rule};
 
     fn generation() -> Generation {
-        let by = Machine { host: "a".into(), boot: "b".into(), user: 7 };
+        let by = Machine { host: "a".into(), id: "i".into(), boot: "b".into(), user: 7 };
         let (stage, control) = (Stage::Begun(5), Member::LEAST);
-        Generation { number: 3, by, token: 9, stage, control, replaced: None }
+        Generation { number: 3, by, token: 9, stage, control, replaced: Vec::new() }
     }
 
     #[test]

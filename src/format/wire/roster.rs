@@ -161,6 +161,11 @@ impl Roster {
     pub fn certificate(&self, member: Member) -> Option<&Certificate> {
         self.certificates.iter().find(|it| it.member == member)
     }
+
+    /// Whether a member speaks for one user alone.
+    pub fn is_users(&self, member: Member) -> bool {
+        self.certificate(member).is_some_and(|certificate| certificate.user.is_some())
+    }
 }
 
 /// What lets one server, and no other, become a member.
@@ -355,6 +360,16 @@ fn control(bytes: &[u8]) -> Result<Control> {
 }
 
 impl Control {
+    /// Whether it is said to the control alone.
+    pub fn is_for_control(&self) -> bool {
+        match self {
+            Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,
+            Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Removed(_) => true,
+            Control::Roster(_) | Control::Moving(_) | Control::Time { .. } => false,
+            Control::Refuses(_) => false,
+        }
+    }
+
     /// The frame that says it.
     ///
     /// # Errors

@@ -453,7 +453,9 @@ impl State {
             self.authz.joined(*server, me == root);
         }
         if let Membership::Placement(of) = member {
-            self.sessions.ask_where(!placement::is_usual(of));
+            let members = self.members.as_ref();
+            let usual = members.is_none_or(|it| placement::is_usual(of, it.me()));
+            self.sessions.ask_where(!usual);
         }
         self.names.apply_member(member);
         self.members.iter_mut().for_each(|members| members.apply(member));

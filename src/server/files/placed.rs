@@ -28,7 +28,7 @@ use crate::naming::{elsewhere, lookup};
 /// As those of [`opening::open`]; [`ErrorKind::Unsupported`] for a file without a name on a server
 /// that keeps none.
 pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
-    let usual = state.members.as_ref().is_none_or(|of| is_usual(&of.roster().placement));
+    let usual = state.members.as_ref().is_none_or(|of| is_usual(&of.roster().placement, of.me()));
     let makes = how.unnamed || (how.create && !path.is_empty());
     if !makes || (usual && how.on.is_none()) {
         return opening::open(state, caller, path, how);

@@ -143,18 +143,21 @@ fn keep_out(roster: &mut Roster, known: &BTreeMap<Member, Standing>) -> bool {
 /// So much is left for what a control before may have said that nobody who takes over knows of.
 const UNHEARD: u64 = 1 << 16;
 
-/// This member takes over from the control, which was removed: it is the heir of that one, and says
-/// who is in from now on. All that the other had written down it has heard.
+/// This member takes over from the control: it says who is in from now on, and is the heir of those
+/// controls that are `gone`. All that they had written down it has heard.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if it is no member, or was removed itself.
-pub fn take_over(state: &mut State, verdict: Verdict) -> Result<()> {
-    may_take_over(state)?;
-    let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
-    let members = state.members.as_ref().ok_or_else(none)?;
-    let (me, before, mut roster) = (members.me(), members.control(), members.roster().clone());
-    let seat = roster.seats.iter_mut().find(|seat| seat.member == before);
-    seat.ok_or_else(none)?.standing = Standing::Removed { heir: me, verdict };
+pub fn take_over(state: &mut State, gone: &[(Member, Verdict)]) -> Result<()> {
+    let me = may_take_over(state)?;
+    let Some(members) = &state.members else { return Ok(()) };
+    let mut roster = members.roster().clone();
+    for seat in roster.seats.iter_mut().filter(|seat| !is_out(seat.standing)) {
+        let verdict = gone.iter().find(|(member, _)| *member == seat.member);
+        if let Some((_, verdict)) = verdict.filter(|(member, _)| *member != me) {
+            seat.standing = Standing::Removed { heir: me, verdict: *verdict };
+        }
+    }
     roster.version += UNHEARD;
     roster.epoch = Epoch(roster.epoch.0 + UNHEARD);
     is_control(state, me);
@@ -162,10 +165,9 @@ pub fn take_over(state: &mut State, verdict: Verdict) -> Result<()> {
     Ok(())
 }
 
-/// Who is in no more, as far as this member knows, for a control that has taken over; nobody if it
-/// is where the root was born.
+/// Who is in no more, as far as this member knows, for a control that may have taken over.
 pub fn gone(state: &State) -> Vec<(Member, Standing)> {
-    let members = state.members.as_ref().filter(|members| members.control() != members.root());
+    let members = state.members.as_ref().filter(|members| members.may_have_another_control());
     let seats = members.into_iter().flat_map(|members| members.roster().seats.iter());
     let gone = seats.filter(|seat| is_out(seat.standing));
     gone.map(|seat| (seat.member, seat.standing)).take(REMOVED_MAX).collect()
@@ -182,17 +184,33 @@ pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
     members.control() != by && rule.control == Some(by) && is_trusted && is_newer
 }
 
-/// Whether this member may take over.
+/// The control is this other member, as the registry of the pool says.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if that is in no more, as far as is known here, or speaks for one user.
+pub fn follow(state: &mut State, control: Member) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let roster = members.roster();
+    let is_in = roster.seat(control).is_some_and(|seat| !is_out(seat.standing));
+    if !is_in || roster.is_users(control) {
+        let context = format!("the pool's registry says that {control} is its control: none is");
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    is_control(state, control);
+    Ok(())
+}
+
+/// Whether this member, which is given, may take over.
 ///
 /// # Errors
 /// As [`take_over`].
-pub fn may_take_over(state: &State) -> Result<()> {
+pub fn may_take_over(state: &State) -> Result<Member> {
     let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
     let members = state.members.as_ref().ok_or_else(none)?;
     let (me, before, roster) = (members.me(), members.control(), members.roster());
     let knows = roster.seat(before).is_some();
     let is_in = roster.seat(me).is_some_and(|seat| !is_out(seat.standing));
-    if knows && is_in && before != me { Ok(()) } else { Err(none()) }
+    if knows && is_in && before != me { Ok(me) } else { Err(none()) }
 }
 
 /// A member knows of some that a control before this one has removed: so they are.
@@ -244,6 +262,10 @@ pub(super) fn own_roster(state: &State) -> Result<Roster> {
         let context =
             format!("{} lets members in, and this is {}", members.control(), members.me());
         return Err(Error::new(ErrorKind::Invalid, context));
+    }
+    if members.is_handing_over() {
+        let context = "another server is about to be the control of this pool: again in a moment";
+        return Err(Error::new(ErrorKind::Busy, context));
     }
     Ok(members.roster().clone())
 }
@@ -377,16 +399,21 @@ fn root_seat(state: &State) -> Option<Seat> {
 /// [`ErrorKind::Busy`] if it is not reachable yet.
 pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
     let secret = Secret(state.world.secret()?);
-    let invitation = let_in(state, public_half(&secret), user)?;
+    let invitation = let_in(state, public_half(&secret), user, None)?;
     Ok(Invitation { partition: Partition { secret, ..invitation.partition }, ..invitation })
 }
 
 /// The same for who has made a key himself, and gives the public half of it. The invitation has no
-/// secret.
+/// secret. He keeps bytes of new files or not, if something is said of that (`stores`).
 ///
 /// # Errors
 /// As those of [`invite`].
-pub fn let_in(state: &mut State, key: Key, user: Option<Person>) -> Result<Invitation> {
+pub fn let_in(
+    state: &mut State,
+    key: Key,
+    user: Option<Person>,
+    stores: Option<bool>,
+) -> Result<Invitation> {
     let mut roster = own_roster(state)?;
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
@@ -400,6 +427,14 @@ pub fn let_in(state: &mut State, key: Key, user: Option<Person>) -> Result<Invit
     let control = control.filter(|control| !control.addresses.is_empty());
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let control = control.ok_or_else(late)?;
+    match (stores, &mut roster.placement.storage) {
+        (Some(true), Some(storage)) => storage.push(me),
+        (Some(false), storage @ None) => {
+            let all = roster.seats.iter().filter(|seat| !is_out(seat.standing));
+            *storage = Some(all.map(|seat| seat.member).collect());
+        }
+        _ => {}
+    }
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
     roster.certificates.push(Certificate { member: me, key, user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));

@@ -97,9 +97,9 @@ pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> R
     Ok(())
 }
 
-/// Whether all new files are created where their creators are.
-pub fn is_usual(placement: &Placement) -> bool {
-    placement.layouts.is_empty() && placement.storage.is_none()
+/// Whether all new files of a member's programs are created there.
+pub fn is_usual(placement: &Placement, member: Member) -> bool {
+    placement.layouts.is_empty() && placement.stores(member)
 }
 
 /// Where a new file of this path is to be created, as patterns say.

@@ -37,7 +37,7 @@ const LONG: Duration = Duration::from_secs(30);
 /// [`ErrorKind::Busy`] and [`ErrorKind::Invalid`], with what is to be done.
 pub fn may_end(state: &State, loses: bool) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
-    if members.me() == members.control() {
+    if members.me() == members.control() && successors(state).is_empty() {
         let others: Vec<Member> = members.others().into_iter().collect();
         let Some(first) = others.first() else { return Ok(()) };
         let named: Vec<String> = others.iter().map(Member::to_string).collect();
@@ -57,6 +57,26 @@ pub fn may_end(state: &State, loses: bool) -> Result<()> {
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     Ok(())
+}
+
+/// Who may be the control instead of this one: another that is trusted with all and is there, if
+/// this is the control of a pool.
+pub fn successors(state: &State) -> Vec<Member> {
+    let members = state.members.as_ref().filter(|members| members.control() == members.me());
+    let Some(members) = members.filter(|members| members.is_of_any_pool()) else {
+        return Vec::new();
+    };
+    let may =
+        |member: &Member| !members.roster().is_users(*member) && members.is_connected(*member);
+    members.others().into_iter().filter(may).collect()
+}
+
+/// Whether this server is to end, and before that has to find another one that is the control
+/// instead.
+pub fn must_hand_over(state: &State) -> bool {
+    let members = state.members.as_ref().filter(|members| members.control() == members.me());
+    let members = members.filter(|members| state.departs && members.is_of_any_pool());
+    members.is_some_and(|members| !members.others().is_empty())
 }
 
 fn own_files(state: &State) -> usize {
@@ -151,7 +171,7 @@ pub fn leave_if_quiet(state: &mut State) {
     }
     let is_free = |state: &State| {
         let members = state.members.as_ref();
-        members.is_some_and(|members| members.is_quiet() && members.borrowed().is_empty())
+        members.is_some_and(|it| it.is_quiet() && it.borrowed().is_empty() && it.is_withdrawn())
     };
     if is_free(state) && own_directories(state).is_empty() {
         control::leave(state);

@@ -53,13 +53,22 @@ pub fn is_kept(state: &mut State, begun: &Begun) -> Result<()> {
     if members.is_kept(begun.version) {
         return Ok(());
     }
+    if members.control() != members.me() {
+        let context = "the control of this pool is another server by now: whether it counts is \
+                       seen there";
+        return Err(Error::new(ErrorKind::Unanswered, context));
+    }
     if now.since(begun.since) < BOUND {
         return Err(state.fetches.wait());
     }
     let registry = members.pool(now).map(|pool| pool.registry).unwrap_or_default();
+    let (there, whom) = match members.may_tell() {
+        true => ("on all machines", ""),
+        false => ("here", ", and the others told,"),
+    };
     let context = format!(
-        "it counts on all machines, but {registry} does not answer, and does not have it yet: it \
-         is written there as soon as it does (see `terral status`)"
+        "it counts {there}, but {registry} does not answer, and does not have it yet: it is \
+         written there{whom} as soon as it does (see `terral status`)"
     );
     Err(Error::new(ErrorKind::Unanswered, context))
 }

@@ -17,7 +17,7 @@ use crate::sharing::{containers, revoking};
 pub fn said(state: &State) -> Option<Rule> {
     let members = state.members.as_ref()?;
     let (mut roster, control) = (members.roster().clone(), members.control());
-    let control = (control != members.root()).then_some(control);
+    let control = members.may_have_another_control().then_some(control);
     let (containers, quotas, groups) = containers::told(state);
     Some(Rule {
         certificates: std::mem::take(&mut roster.certificates),

@@ -54,7 +54,8 @@ fn is_asked(state: &mut State, member: Member, verdict: Verdict) -> Option<Resul
         Some(asked) if now.since(asked.since) < BOUND => true,
         _ if !is_control => return None,
         _ => {
-            *succession = Some(Succession { asker, since: now, verdict, done: None });
+            *succession =
+                Some(Succession { asker, since: now, control: member, verdict, done: None });
             true
         }
     };
@@ -71,18 +72,26 @@ fn is_asked(state: &mut State, member: Member, verdict: Verdict) -> Option<Resul
 }
 
 /// The registry says that this member is the control: it is, and knows all that the one before had
-/// written down. What that one had handed out is good no more.
+/// written down. Those `gone` are removed; what was handed out before is good no more.
 ///
 /// # Errors
 /// Those of the log, and of [`control::take_over`].
-pub fn succeed(state: &mut State, written: Rule, verdict: Verdict) -> Result<()> {
-    let members = state.members.as_ref();
-    let before = members.filter(|members| members.control() != members.root());
-    let before = before.map(|members| members.control());
+pub fn succeed(state: &mut State, written: Rule, gone: &[(Member, Verdict)]) -> Result<()> {
+    let before = state.members.as_ref().map(|members| members.control());
     ruling::heard(state, Rule { control: before, ..written })?;
     control::may_take_over(state)?;
     let Revoked { what, epoch } = state.authz.revocation(Revocation::HandedOut)?;
     let record = Local::Revoked { what, epoch: epoch + UNHEARD };
     // In one transaction: else what was handed out might stay good.
-    revoking::end(state, vec![record], |state| drop(control::take_over(state, verdict))).map(drop)
+    revoking::end(state, vec![record], |state| drop(control::take_over(state, gone))).map(drop)
+}
+
+/// The registry says that this other member is the control, and has this of what was decided: so it
+/// is here, too, be it that the two have never met.
+///
+/// # Errors
+/// Those of the log; [`ErrorKind::Invalid`] if that is none who may be.
+pub fn follow(state: &mut State, written: Rule, control: Member) -> Result<()> {
+    ruling::heard(state, Rule { control: Some(control), ..written })?;
+    control::follow(state, control)
 }

@@ -4,9 +4,10 @@
 //! Invariants: nobody waits for the registry with the lock held. What the control writes depends on
 //! the generation being the one that it began, and on its own key, which goes with its lease: who
 //! has lost one of them writes nothing. Where the pool has begun anew, or another has taken over
-//! from this control, this server ends at once, and what it owes stays in memory. Not here: who
-//! waits (`sharing/keeping`, `sharing/succeeding`), how another takes over (`succession`), and how
-//! a server finds its way into a pool (`cli`).
+//! from this control, this server ends at once, and what it owes stays in memory. Who is the
+//! control is what the registry says: any other server goes by that as soon as it sees it, and who
+//! handed over, too. Not here: who waits (`sharing/keeping`, `sharing/succeeding`), how the control
+//! becomes another (`succession`), and how a server finds its way into a pool (`cli`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,16 +16,17 @@ use std::time::{Duration, Instant};
 
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Member;
-use terral_format::wire::pool::{self, Generation, Invited, Server, Stage, Wanted};
+use terral_format::wire::pool::{self, Generation, Invited, Lost, Server, Stage, Wanted};
 use terral_format::wire::roster::Rule;
 use terral_format::{Error, ErrorKind, Result};
 use terral_registry::registry::{Change, Guard, Lease, Revision, VALUE_MAX};
 
 use crate::core::state::State;
 use crate::core::workers::{Next, Trade};
+use crate::core::world::Tick;
 use crate::members::control;
 use crate::shared::Shared;
-use crate::sharing::{carrying, ruling};
+use crate::sharing::{carrying, departing, ruling};
 use crate::shell::listed;
 use crate::shell::options::Pool;
 
@@ -43,6 +45,7 @@ const AT_ONCE: usize = 64;
 
 /// How this server is, as far as the registry is to know.
 struct Here {
+    now: Tick,
     me: Member,
     control: Member,
     is_control: bool,
@@ -52,8 +55,12 @@ struct Here {
     version: u64,
     /// What was decided, if the registry lacks it.
     rule: Option<Rule>,
-    /// Whether it is to take over from the control, and why that is removed then.
-    succeeds: Option<Verdict>,
+    /// From which control it is to take over, and why that is removed then.
+    succeeds: Option<(Member, Verdict)>,
+    /// Whether it is about to leave.
+    departs: bool,
+    /// To whom it may hand over, if it is the control.
+    successors: Vec<Member>,
 }
 
 /// What has come of a turn.
@@ -71,6 +78,14 @@ enum Heard {
     GoesOn,
     /// This server is the control from now on.
     Succeeds,
+    /// Another one is.
+    Follows,
+    /// This server is about to leave, and nobody is told any more that it is there: it looks again.
+    Withdraws,
+    /// It did so, and nobody had handed over to it before.
+    Withdrawn,
+    /// The control is lost, says somebody who waits for another one.
+    Lost(Lost),
     /// This server's partition is over.
     Over(String),
 }
@@ -79,7 +94,7 @@ enum Heard {
 pub struct Keeper {
     pool: Pool,
     lease: Option<Lease>,
-    beat: Option<Instant>,
+    beat: Option<Tick>,
     /// When the control's key was written.
     present: Revision,
     /// What the registry has, by the names of parts; `None`: to be looked at.
@@ -113,7 +128,8 @@ impl Keeper {
     /// Does what there is to do. Whether there may be more.
     pub fn turns(&mut self, shared: &Shared) -> bool {
         let mut state = shared.lock();
-        let Some(here) = here(&state, self.is_due()).filter(|_| !state.leaving) else {
+        let due = self.is_due(state.world.now());
+        let Some(here) = here(&state, due).filter(|_| !state.leaving) else {
             return false;
         };
         drop(state);
@@ -137,8 +153,8 @@ impl Keeper {
     }
 
     /// Whether it is to say again that it is there.
-    fn is_due(&self) -> bool {
-        self.beat.is_none_or(|beat| beat.elapsed() > BEAT)
+    fn is_due(&self, now: Tick) -> bool {
+        self.beat.is_none_or(|beat| now.since(beat) > BEAT)
     }
 
     /// The server has ended: in order, if nothing is left of it.
@@ -160,29 +176,25 @@ impl Keeper {
         if here.is_out {
             return Ok(Turned::Over(self.was_removed()));
         }
-        if let Some(verdict) = here.succeeds {
-            let done = self.takes_over(here, verdict);
+        if let Some(of) = here.succeeds {
+            let done = self.takes_over(here, of);
             self.beat = None;
             if done.is_err() || here.is_control {
                 shared.lock().members.iter_mut().for_each(|it| it.has_succeeded(done.clone()));
-                return Ok(Turned::Done);
+                // Where the registry does not answer that is to be known.
+                let is_away = |error: &Error| {
+                    matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Unanswered)
+                };
+                return done.map_or_else(
+                    |error| if is_away(&error) { Err(error) } else { Ok(Turned::Done) },
+                    |()| Ok(Turned::Done),
+                );
             }
         }
-        if self.is_due() {
-            match self.beats(here)? {
-                Heard::GoesOn => self.beat = Some(Instant::now()),
-                // Its key as the control is written in the next turn, and what it decides after.
-                Heard::Succeeds => {
-                    let done = self.succeeds(shared);
-                    for members in shared.lock().members.iter_mut() {
-                        members.has_succeeded(done.clone());
-                    }
-                    done?;
-                    (self.lease, self.written, self.beat) = (None, None, None);
-                    return Ok(Turned::Done);
-                }
-                Heard::Over(why) => return Ok(Turned::Over(why)),
-            }
+        if self.is_due(here.now)
+            && let Some(turned) = self.beat(shared, here)?
+        {
+            return Ok(turned);
         }
         if !here.is_control {
             return Ok(Turned::Done);
@@ -195,7 +207,42 @@ impl Keeper {
             return Ok(Turned::Done);
         }
         self.let_in(shared, here.version)?;
+        if !here.successors.is_empty() {
+            self.hands_over(shared, here)?;
+        }
         Ok(Turned::Kept(here.version))
+    }
+
+    /// Says that it is there, and becomes what it finds that it is; `None`: what it was.
+    fn beat(&mut self, shared: &Shared, here: &Here) -> Result<Option<Turned>> {
+        match self.beats(here)? {
+            Heard::GoesOn => {
+                self.beat = Some(here.now);
+                return Ok(None);
+            }
+            // Its key as the control is written in the next turn, and what it decides after.
+            Heard::Succeeds => {
+                let done = self.succeeds(shared);
+                for members in shared.lock().members.iter_mut() {
+                    members.has_succeeded(done.clone());
+                }
+                done?;
+                (self.lease, self.written, self.beat) = (None, None, None);
+            }
+            Heard::Follows => self.follows(shared)?,
+            Heard::Withdraws => self.beat = None,
+            Heard::Withdrawn => {
+                self.beat = Some(here.now);
+                shared.lock().members.iter_mut().for_each(|members| members.withdraws());
+            }
+            Heard::Lost(lost) => match self.takes_over(here, (lost.member, lost.verdict)) {
+                // It is there still, or another one was faster: that is seen the next time.
+                Err(error) if error.kind == ErrorKind::Busy => self.beat = Some(here.now),
+                done => done?,
+            },
+            Heard::Over(why) => return Ok(Some(Turned::Over(why))),
+        }
+        Ok(Some(Turned::Done))
     }
 
     /// Says that it is there, and looks whether the pool goes on.
@@ -205,6 +252,9 @@ impl Keeper {
         let found = view.entry(&keys.generation());
         let now: Option<Generation> =
             found.map(|entry| pool::read(&entry.key, &entry.value)).transpose()?;
+        let lost = view.entry(&keys.lost());
+        // It is gone with who wrote it, be it that it makes no sense.
+        let lost: Option<Lost> = lost.and_then(|it| pool::read(&it.key, &it.value).ok());
         let over = |by: &str| {
             let (name, number) = (&self.pool.name, self.pool.generation.number);
             format!(
@@ -218,9 +268,9 @@ impl Keeper {
             self.is_forgotten(here)?;
             return Ok(Heard::GoesOn);
         };
-        if now.number < known.number {
-            let context = format!("pool {}: its keys are older than it is", self.pool.name);
-            return Err(Error::new(ErrorKind::Invalid, context));
+        if now.is_before(known) {
+            let changed = found.map(|entry| entry.changed).unwrap_or_default();
+            return Err(self.is_older(here, &now, changed));
         }
         if (now.number, now.token) != (known.number, known.token) {
             return Ok(Heard::Over(over(&now.by.host)));
@@ -230,7 +280,9 @@ impl Keeper {
         {
             return Ok(Heard::Over(over(&now.by.host)));
         }
-        if here.is_control && now.control != here.me {
+        let as_it_was = now.replaced.iter().rfind(|it| it.member == here.me);
+        let handed_over = as_it_was.is_some_and(|it| it.verdict.is_none());
+        if here.is_control && now.control != here.me && !handed_over {
             return Ok(Heard::Over(self.was_replaced(&now)));
         }
         // Only what it knows it may write: who was replaced knows the one before.
@@ -238,17 +290,43 @@ impl Keeper {
             self.pool.revision = entry.changed;
         }
         self.pool.generation = now;
-        if !here.is_control && self.pool.generation.control == here.me {
-            return Ok(Heard::Succeeds);
+        // Whatever it becomes, it is there.
+        let kept = self.lease.map(|lease| self.pool.registry.keep(lease)).transpose()?;
+        let now = &self.pool.generation;
+        if now.control != here.control {
+            return Ok(if now.control == here.me { Heard::Succeeds } else { Heard::Follows });
+        }
+        if here.departs && !here.is_control {
+            return self.withdraws();
         }
         if here.is_control && self.pool.generation.stage == Stage::Claimed {
             self.begins(here.partition)?;
         }
-        let kept = self.lease.map(|lease| self.pool.registry.keep(lease)).transpose()?;
         if kept != Some(true) {
             self.is_present(here)?;
         }
-        Ok(Heard::GoesOn)
+        let now = (self.pool.generation.token, here.control);
+        let lost = lost.filter(|lost| (lost.token, lost.member) == now && !here.is_control);
+        Ok(lost.map_or(Heard::GoesOn, Heard::Lost))
+    }
+
+    /// The registry has come back from a copy of its keys: the control that it lacks writes them
+    /// anew.
+    fn is_older(&mut self, here: &Here, now: &Generation, changed: Revision) -> Error {
+        let known = &self.pool.generation;
+        let key = self.pool.keys.generation();
+        let is_ours = (now.number, now.token) == (known.number, known.token);
+        if here.is_control && is_ours && known.replaced.starts_with(&now.replaced) {
+            (self.written, self.lease) = (None, None);
+            let change = pool::write(known).map(|known| Change::put(key.clone(), known));
+            let guard = Guard::Unchanged(key, changed);
+            let done = change.and_then(|it| self.pool.registry.commit(&[guard], &[it]));
+            if let Err(error) = done {
+                return error;
+            }
+        }
+        let context = format!("pool {}: its keys are older than it is", self.pool.name);
+        Error::new(ErrorKind::Invalid, context)
     }
 
     /// The registry has lost its keys: the control writes them anew.
@@ -312,6 +390,12 @@ impl Keeper {
         Ok(())
     }
 
+    /// What the registry has of what was decided, by the names of parts.
+    fn kept(&self) -> Result<BTreeMap<String, Vec<u8>>> {
+        let keys = &self.pool.keys;
+        Ok(keys.parts(self.pool.registry.below(&keys.kept())?.pairs()))
+    }
+
     /// On what all depends that the control writes.
     fn guards(&self) -> [Guard; 2] {
         let keys = &self.pool.keys;
@@ -326,11 +410,7 @@ impl Keeper {
         let kept = self.pool.keys.kept();
         let before = match self.written.take() {
             Some(written) => written,
-            None => {
-                let entries = self.pool.registry.below(&kept)?.entries.into_iter();
-                let named = entries.map(|entry| (entry.key[kept.len()..].to_owned(), entry.value));
-                named.collect()
-            }
+            None => self.kept()?,
         };
         let mut now: BTreeMap<String, Vec<u8>> =
             pool::parts(rule)?.into_iter().map(|(name, part)| (name.to_owned(), part)).collect();
@@ -402,7 +482,7 @@ impl Keeper {
         }
         self.leaves_sign(shared);
         let mut state = shared.lock();
-        let invited = control::let_in(&mut state, wanted.key, None);
+        let invited = control::let_in(&mut state, wanted.key, None, wanted.stores);
         let done = carrying::resume(&mut state);
         let version = state.members.as_ref().map_or(0, |members| members.roster().version);
         drop(state);
@@ -419,11 +499,25 @@ impl Keeper {
 /// the list of principals is a file.
 fn here(state: &State, looked: bool) -> Option<Here> {
     let members = state.members.as_ref()?;
-    let (me, version) = (members.me(), members.roster().version);
+    let (now, me, version) = (state.world.now(), members.me(), members.roster().version);
     let is_control = members.control() == me;
     let needed = is_control && (looked || !members.is_kept(version));
     let rule = if needed { ruling::said(state) } else { None };
     let (partition, succeeds) = (members.partition().id, members.is_to_succeed());
     let (control, is_out) = (members.control(), members.is_put_out() && !members.has_left(me));
-    Some(Here { me, control, is_control, is_out, partition, version, rule, succeeds })
+    let (departs, must) = (state.departs, departing::must_hand_over(state));
+    let successors = if must { departing::successors(state) } else { Vec::new() };
+    Some(Here {
+        now,
+        me,
+        control,
+        is_control,
+        is_out,
+        partition,
+        version,
+        rule,
+        succeeds,
+        departs,
+        successors,
+    })
 }

@@ -1,24 +1,24 @@
 //! The thread that has this member's way to the others: what comes is heard under the lock, each
 //! frame in a transaction of its own.
 //!
-//! Invariant: nobody waits for the network with the lock held. Not here: what is said (`saying`),
-//! what frames mean (`members`, `sharing`), and how they go (`network`).
+//! Invariant: nobody waits for the network with the lock held. Not here: who may have sessions
+//! (`admitting`), what is said (`saying`), what frames mean (`members`, `sharing`), and how they go
+//! (`network`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terral_format::disk::partition::Standing;
 use terral_format::frame::HEADER_BYTES;
 use terral_format::ids::{Member, ServerId};
 use terral_format::moment::Moment;
 use terral_format::wire::far::Written;
 use terral_format::wire::peers::{FRAME_MAX, Frame};
 use terral_format::wire::remembered::Memory;
-use terral_format::wire::roster::{Control, Said, Seat};
+use terral_format::wire::roster::{Control, Said};
 use terral_format::{Error, ErrorKind, Result};
-use terral_network::endpoint::{Endpoint, Event, Peer, Session};
+use terral_network::endpoint::{Endpoint, Event, Session};
 use terral_network::tcp::{Encryption, Found, Identity, PartitionId, Settings, Tcp, Watch};
 use terral_partition::effect::Input;
 use terral_transport::{boottime, long_buffers, process};
@@ -37,6 +37,7 @@ use crate::shell::parking::Parking;
 use crate::shell::relaying::{Relaying, threads};
 use crate::shell::times;
 
+mod admitting;
 mod saying;
 
 /// How often time is said to pass: several times in a term of the protocol.
@@ -68,8 +69,9 @@ pub struct Links<'s> {
     parts: BTreeMap<Member, Vec<u8>>,
     /// Who does what others ask of files that were born here.
     relaying: Option<Arc<Relaying>>,
-    /// Of which roster the endpoint, and each member, knows.
+    /// Of which roster the endpoint, and each member, knows, and of which control.
     admitted: u64,
+    control: Option<Member>,
     telling: Telling,
     /// Which server each member is, or was.
     servers: BTreeMap<Member, ServerId>,
@@ -140,6 +142,7 @@ impl<'s> Links<'s> {
             parts: BTreeMap::new(),
             relaying,
             admitted: 0,
+            control: None,
             telling: Telling::default(),
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
@@ -195,6 +198,7 @@ impl<'s> Links<'s> {
     fn tick(&mut self) {
         self.ticked = self.tcp.now();
         self.telling.tick();
+        self.tell_unclaimed(None);
         self.hear(Input::Tick);
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
@@ -229,77 +233,37 @@ impl<'s> Links<'s> {
         known.for_each(|seat| self.tcp.reach(seat.member));
     }
 
-    /// Whoever is in may have sessions with this one, and who was removed none any more.
-    fn admit(&mut self) {
-        let state = self.shared.lock_for_links();
-        let Some(members) = &state.members else { return };
-        let roster = members.roster();
-        let admitted = roster.version + 1;
-        if self.admitted == admitted {
-            return;
-        }
-        self.admitted = admitted;
-        let is_control = members.control() == members.me();
-        let has_taken_over = is_control && members.control() != members.root();
-        let seats = roster.seats.clone();
-        let keys: BTreeMap<_, _> =
-            roster.certificates.iter().map(|of| (of.member, of.key)).collect();
-        let users = roster.certificates.iter().filter(|of| of.user.is_some());
-        self.users = users.map(|of| of.member).collect();
-        drop(state);
-        for Seat { member, standing, addresses } in seats {
-            let Some(key) = keys.get(&member).copied() else { continue };
-            match standing {
-                Standing::In(server) => {
-                    self.servers.insert(member, server);
-                    let is_known = has_taken_over && !addresses.is_empty();
-                    self.tcp.admit(Peer { member, server, key, addresses });
-                    if is_known && !self.sessions.contains_key(&member) {
-                        self.tcp.reach(member);
-                    }
-                }
-                Standing::Removed { .. } => {
-                    // If it lives, it is told so, whatever was said of it.
-                    match self.servers.get(&member).copied().filter(|_| is_control) {
-                        Some(server) => self.tcp.admit(Peer { member, server, key, addresses }),
-                        None => self.tcp.expel(member),
-                    }
-                    self.is_removed(member);
-                }
-            }
-        }
-    }
-
-    /// A member is none any more.
-    fn is_removed(&mut self, member: Member) {
-        if !self.removed.insert(member) {
-            return;
-        }
-        let mut state = self.shared.lock_for_links();
-        linking::removed(&mut state, member);
-        let now = state.world.now();
-        state.members.iter_mut().for_each(|members| members.connects(member, false, now));
-        drop(state);
-        self.relaying.iter().for_each(|relaying| relaying.removed(member));
-        self.shared.nudge();
-    }
-
     fn connected(&mut self, session: Session) {
         let state = self.shared.lock_for_links();
         let members = state.members.as_ref();
         let is_control = members.is_some_and(|members| members.control() == members.me());
-        let taken_over = members.is_some_and(|members| members.control() != members.root());
-        let rule = if is_control && taken_over { ruling::said(&state) } else { None };
         drop(state);
         match is_control {
-            true => drop(self.unclaimed.insert(session.with, session)),
+            true => {
+                self.unclaimed.insert(session.with, session);
+                self.tell_unclaimed(Some(session));
+            }
             false => self.begins(session),
         }
-        // Who does not know who the control is says nothing to it.
+    }
+
+    /// Who does not know who the control is says nothing to it: it says so, to one, or to all that
+    /// have not said who they are, once it may.
+    fn tell_unclaimed(&mut self, one: Option<Session>) {
+        if self.unclaimed.is_empty() {
+            return;
+        }
+        let state = self.shared.lock_for_links();
+        let members = state.members.as_ref();
+        let may = members.is_some_and(|it| it.may_have_another_control() && it.may_tell());
+        let rule = if may { ruling::said(&state) } else { None };
+        drop(state);
         let frame = rule.and_then(|rule| Control::Roster(Box::new(rule)).frame().ok());
+        let Some(frame) = frame else { return };
+        let all = self.unclaimed.values().filter(|it| one.is_none_or(|one| one == **it));
         // If it is lost with the session, he comes again.
-        if let Some(frame) = frame {
-            let _ = self.tcp.send(session, &frame);
+        for session in all {
+            let _ = self.tcp.send(*session, &frame);
         }
     }
 
@@ -495,14 +459,12 @@ impl<'s> Links<'s> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, control, me) = (session.with, members.control(), members.me());
-        let (is_control, took_over) = (control == me, control == me && members.root() != me);
+        let (is_control, took_over) =
+            (control == me, control == me && members.may_have_another_control());
+        let may_be_control = !is_control && members.is_of_any_pool();
         match users::says(&mut state, with, said)? {
             Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
                 ruling::heard(&mut state, *rule)?;
-                drop(state);
-                // It is to be told, in a session of its own, what a control is told first.
-                self.tcp.cut(session);
-                state = self.shared.lock_for_links();
             }
             Control::Roster(_) if is_control => {}
             Control::Roster(rule) if control == with => {
@@ -551,6 +513,9 @@ impl<'s> Links<'s> {
                 return Ok(());
             }
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
+            // Who says so may have heard before this member that this one is the control now: then
+            // it says it again.
+            said if may_be_control && said.is_for_control() => {}
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
         }
         let done = carrying::resume(&mut state);

@@ -5,8 +5,8 @@
 //! the sessions' requests do not.
 
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use terral_format::{Error, ErrorKind, Result};
@@ -84,6 +84,16 @@ pub fn read(path: &Path) -> Result<Principals> {
         }
     }
     Ok(all)
+}
+
+/// Writes such a file down, for this user alone.
+///
+/// # Errors
+/// If it cannot be.
+pub fn keep(path: &Path, text: &[u8]) -> Result<()> {
+    let mut how = File::options();
+    let file = how.write(true).create(true).truncate(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(text)).map_err(failed(path))
 }
 
 /// Whether [`read`] would read it.

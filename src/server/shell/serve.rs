@@ -284,5 +284,6 @@ fn is_finished(state: &State) -> bool {
     let wanted = wanted && state.orphaned;
     let alone = everywhere::programs(state) == 0 && !state.attended && !wanted;
     let goes = !departing::departs(state) || departing::is_over(state);
+    let goes = goes && !departing::must_hand_over(state);
     alone && paid && goes && (idle || state.backing.is_none())
 }

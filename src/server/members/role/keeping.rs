@@ -7,7 +7,7 @@
 
 use terral_format::Result as Done;
 use terral_format::disk::partition::Verdict;
-use terral_format::ids::Asker;
+use terral_format::ids::{Asker, Member};
 use terral_format::wire::status::PoolStatus;
 
 use super::Members;
@@ -25,6 +25,10 @@ pub(super) struct Keeping {
     /// Since when it does not answer, and why.
     away: Option<(Tick, String)>,
     succession: Option<Succession>,
+    /// The control is about to be another one: nothing new is decided here.
+    handing: bool,
+    /// Nobody hands over to this server any more, as it is about to leave.
+    withdrawn: bool,
 }
 
 /// This server is asked to take over from the control.
@@ -33,6 +37,8 @@ pub struct Succession {
     pub asker: Asker,
     /// Since when.
     pub since: Tick,
+    /// Which member is the control, as who asked knows.
+    pub control: Member,
     /// Why the control is removed.
     pub verdict: Verdict,
     /// What came of it.
@@ -44,7 +50,18 @@ impl Members {
     pub fn is_of_pool(&mut self, (pool, registry): (String, String), generation: u64) {
         let (kept, added) = (0, self.roster.version);
         let (away, succession) = (None, None);
-        self.keeping = Some(Keeping { pool, registry, generation, kept, added, away, succession });
+        let (handing, withdrawn) = (false, false);
+        self.keeping = Some(Keeping {
+            pool,
+            registry,
+            generation,
+            kept,
+            added,
+            away,
+            succession,
+            handing,
+            withdrawn,
+        });
     }
 
     /// The registry has this version of what the control says.
@@ -80,10 +97,10 @@ impl Members {
         self.keeping.as_mut().map(|keeping| &mut keeping.succession)
     }
 
-    /// Why the control is to be removed, if this server is to take over.
-    pub fn is_to_succeed(&self) -> Option<Verdict> {
+    /// Which control is to be removed, and why, if this server is to take over from it.
+    pub fn is_to_succeed(&self) -> Option<(Member, Verdict)> {
         let asked = self.keeping.as_ref()?.succession.as_ref()?;
-        asked.done.is_none().then_some(asked.verdict)
+        asked.done.is_none().then_some((asked.control, asked.verdict))
     }
 
     /// What came of it.
@@ -91,6 +108,31 @@ impl Members {
         let asked = self.keeping.iter_mut().filter_map(|keeping| keeping.succession.as_mut());
         asked.for_each(|asked| asked.done = Some(done.clone()));
         self.go_on();
+    }
+
+    /// The control is about to be another member, or is not after all.
+    pub fn hands_over(&mut self, is: bool) {
+        self.keeping.iter_mut().for_each(|keeping| keeping.handing = is);
+    }
+
+    /// Whether it is.
+    pub fn is_handing_over(&self) -> bool {
+        self.keeping.as_ref().is_some_and(|keeping| keeping.handing)
+    }
+
+    /// The registry does not say any more that this server is there, and it is not the control.
+    pub fn withdraws(&mut self) {
+        self.keeping.iter_mut().for_each(|keeping| keeping.withdrawn = true);
+    }
+
+    /// Whether it can leave without having become the control meanwhile.
+    pub fn is_withdrawn(&self) -> bool {
+        self.keeping.as_ref().is_none_or(|keeping| keeping.withdrawn)
+    }
+
+    /// Whether the control may be another one than the member where the root was born.
+    pub fn may_have_another_control(&self) -> bool {
+        self.is_of_any_pool() || self.control() != self.root()
     }
 
     /// Whether something is to be written down there.

@@ -1,31 +1,33 @@
-//! How a server of a pool takes over from its control: it writes into the registry that it is the
-//! control, and is it from then on, as often as it is killed in between.
+//! How the control of a pool becomes another server: one takes over from it, or it hands over.
+//! Whoever does so writes it into the registry, and all become what that says, as often as they are
+//! killed in between.
 //!
-//! Invariant: only one does, and none while the control's key is there. Not here: who asks for it
-//! (`sharing/succeeding`).
-
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+//! Invariant: only one takes over, and none while the control's key is there. Not here: who asks
+//! for it (`sharing/succeeding`).
 
 use terral_format::disk::partition::Verdict;
-use terral_format::wire::pool::{self, Generation, Replaced, Stage};
+use terral_format::ids::Member;
+use terral_format::wire::pool::{self, Generation, Replaced, Server, Stage};
 use terral_format::wire::roster::{Seat, Standing};
 use terral_format::{Error, ErrorKind, Result};
-use terral_registry::registry::{Change, Guard};
+use terral_registry::registry::{Change, Guard, Revision};
 
-use super::{Here, Keeper, TERM};
+use super::{Heard, Here, Keeper, TERM};
 use crate::shared::Shared;
 use crate::sharing::{carrying, succeeding};
+use crate::shell::listed;
 
 /// What becomes of a server that is none of the partition any more.
 const ENDED: &str = "it has ended, and what it owes is kept: `terral serve` with --control and \
                      --pool brings it, and comes in again";
 
 impl Keeper {
-    /// Writes down that this server is the control now.
-    pub(super) fn takes_over(&mut self, here: &Here, verdict: Verdict) -> Result<()> {
+    /// Writes down that this server is the control now, instead of that one.
+    pub(super) fn takes_over(
+        &mut self,
+        here: &Here,
+        (control, verdict): (Member, Verdict),
+    ) -> Result<()> {
         let keys = self.pool.keys.clone();
         let view = self.pool.registry.below(keys.all())?;
         let (key, name) = (keys.generation(), &self.pool.name);
@@ -43,11 +45,14 @@ impl Keeper {
         let own = (self.pool.generation.number, self.pool.generation.token);
         let host = &now.by.host;
         let refuse = |why: String| Err(Error::new(ErrorKind::Busy, format!("pool {name}: {why}")));
+        if here.departs {
+            return refuse("this server is about to leave it".into());
+        }
         if (now.number, now.token) != own || now.stage != Stage::Begun(here.partition) {
             return refuse(format!("has begun anew, on {host}"));
         }
-        if now.control != here.control {
-            return refuse(format!("{host} has taken over already"));
+        if now.control != control {
+            return refuse(format!("{host}, {}, has taken over already", now.control));
         }
         if view.entry(&keys.control()).is_some() {
             let secs = TERM.as_secs();
@@ -56,15 +61,12 @@ impl Keeper {
                  it is not, again in {secs} s"
             ));
         }
-        let prefix = keys.kept();
-        let kept = view.entries.iter().filter_map(|entry| {
-            Some((entry.key.strip_prefix(&prefix)?.to_owned(), entry.value.clone()))
-        });
         let is_in = |seat: &Seat| matches!(seat.standing, Standing::In(_));
-        if !pool::roster(&kept.collect())?.seat(here.me).is_some_and(is_in) {
+        if !pool::roster(&keys.parts(view.pairs()))?.seat(here.me).is_some_and(is_in) {
             return refuse(format!("{} is none of it any more", here.me));
         }
-        let replaced = Some(Replaced { member: now.control, verdict });
+        let mut replaced = now.replaced.clone();
+        replaced.push(Replaced { member: control, verdict: Some(verdict) });
         let by = self.pool.machine.clone();
         let next = Generation { by, control: here.me, replaced, ..now };
         let guards = [Guard::Unchanged(key.clone(), entry.changed), Guard::Absent(keys.control())];
@@ -82,25 +84,93 @@ impl Keeper {
 
     /// The registry says that this server is the control: so it is.
     pub(super) fn succeeds(&mut self, shared: &Shared) -> Result<()> {
-        let prefix = self.pool.keys.kept();
-        let entries = self.pool.registry.below(&prefix)?.entries.into_iter();
-        let parts = entries.map(|entry| (entry.key[prefix.len()..].to_owned(), entry.value));
-        let parts: BTreeMap<String, Vec<u8>> = parts.collect();
+        let parts = self.kept()?;
         let written = pool::rule(&parts)?;
-        let replaced = self.pool.generation.replaced;
-        let verdict = replaced.map_or(Verdict::Fenced, |replaced| replaced.verdict);
+        let replaced = self.pool.generation.replaced.iter();
+        let gone: Vec<_> = replaced.filter_map(|it| Some((it.member, it.verdict?))).collect();
         if self.pool.principals.is_none()
             && let Some(text) = parts.get(pool::PRINCIPALS)
         {
-            self.keep_list(text)?;
+            // Who may log in here from now on.
+            listed::keep(&self.pool.list, text)?;
+            self.pool.principals = Some(self.pool.list.clone());
         }
         let mut state = shared.lock();
-        let succeeded = succeeding::succeed(&mut state, written, verdict);
+        let succeeded = succeeding::succeed(&mut state, written, &gone);
         let done = carrying::resume(&mut state);
         drop(state);
         shared.wake_links();
         self.leaves_sign(shared);
         succeeded.and(done)
+    }
+
+    /// The registry says that another server is the control: it is.
+    pub(super) fn follows(&mut self, shared: &Shared) -> Result<()> {
+        let written = pool::rule(&self.kept()?)?;
+        let mut state = shared.lock();
+        state.members.iter_mut().for_each(|members| members.hands_over(false));
+        let followed = succeeding::follow(&mut state, written, self.pool.generation.control);
+        let done = carrying::resume(&mut state);
+        drop(state);
+        shared.wake_links();
+        self.beat = None;
+        followed.and(done)
+    }
+
+    /// This server is about to leave: nobody is to hand over to it.
+    pub(super) fn withdraws(&mut self) -> Result<Heard> {
+        let Some(lease) = self.lease else { return Ok(Heard::Withdrawn) };
+        match self.pool.registry.end(lease) {
+            Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+            _ => {
+                self.lease = None;
+                Ok(Heard::Withdraws)
+            }
+        }
+    }
+
+    /// Hands over to one of those who may have it, and say that they are there. Nothing is decided
+    /// here meanwhile.
+    pub(super) fn hands_over(&mut self, shared: &Shared, here: &Here) -> Result<()> {
+        let handing = |is: bool| {
+            let mut state = shared.lock();
+            let members = state.members.as_mut();
+            members.is_some_and(|members| {
+                members.hands_over(is);
+                members.roster().version == here.version
+            })
+        };
+        let handed = if handing(true) { self.hand_over(here) } else { Ok(false) };
+        // What may have been done is not undone: the next look says so.
+        let may_be = handed.as_ref().is_err_and(|error| error.kind == ErrorKind::Unanswered);
+        if !(handed == Ok(true) || may_be) {
+            handing(false);
+        }
+        handed.map(drop)
+    }
+
+    fn hand_over(&mut self, here: &Here) -> Result<bool> {
+        let (keys, known) = (self.pool.keys.clone(), &self.pool.generation);
+        let view = self.pool.registry.below(&keys.servers())?;
+        let mut there = here.successors.iter();
+        let next = there.find_map(|member| view.entry(&keys.server(known.number, *member)));
+        let Some(next) = next else { return Ok(false) };
+        let is_there = Guard::Unchanged(next.key.clone(), next.changed);
+        let Server { machine: by, member: control, .. } = pool::read(&next.key, &next.value)?;
+        let mut replaced = known.replaced.clone();
+        replaced.push(Replaced { member: here.me, verdict: None });
+        let next = Generation { by, control, replaced, ..known.clone() };
+        let put = Change::put(keys.generation(), pool::write(&next)?);
+        // That one writes the control's key, as soon as it has seen it.
+        let changes = [put, Change::Remove(keys.control())];
+        let [generation, own] = self.guards();
+        let handed = self.pool.registry.commit(&[generation, own, is_there], &changes)?;
+        if handed.is_some() {
+            // Nothing depends on its word any more.
+            self.present = Revision::default();
+        }
+        (self.written, self.beat) = (None, None);
+        Ok(handed.is_some())
     }
 
     /// The sign by which who comes in knows the permanent directory is there: a control before may
@@ -113,17 +183,6 @@ impl Keeper {
         if let Some((backing, number)) = backing.zip(number) {
             let _ = backing.leave_sign(number);
         }
-    }
-
-    /// Who may log in here from now on.
-    fn keep_list(&mut self, text: &[u8]) -> Result<()> {
-        let path = &self.pool.list;
-        let mut how = File::options();
-        let file = how.write(true).create(true).truncate(true).mode(0o600).open(path);
-        let written = file.and_then(|mut file| file.write_all(text));
-        written.map_err(|error| Error::system(&error, path.display().to_string()))?;
-        self.pool.principals = Some(path.clone());
-        Ok(())
     }
 
     /// Why this server, which was the control, ends.

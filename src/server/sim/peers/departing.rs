@@ -53,9 +53,10 @@ impl Peers {
 
     /// Who has left hears that this is known.
     fn is_let_go(&mut self, out: usize, roster: &Roster) {
+        let by = member(self.control);
         self.sims[out].with(|server| {
             let mut state = server.lock();
-            control::heard(&mut state, roster.clone(), member(0));
+            control::heard(&mut state, roster.clone(), by);
             carrying::resume(&mut state).expect("it is logged");
         });
         self.reconnect();
@@ -69,7 +70,7 @@ impl Peers {
     }
 
     /// A member leaves, and others do something `meanwhile`.
-    fn leaves(&mut self, out: usize, mut meanwhile: impl FnMut(&mut Self)) {
+    pub(super) fn leaves(&mut self, out: usize, mut meanwhile: impl FnMut(&mut Self)) {
         self.sims[out].end(self.clients[out]);
         for _ in 0..ROUNDS {
             let is_over = self.sims[out].with(|server| {

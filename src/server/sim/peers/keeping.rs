@@ -83,14 +83,14 @@ struct Control {
 }
 
 fn machine() -> Machine {
-    Machine { host: "a".into(), boot: "b".into(), user: 0 }
+    Machine { host: "a".into(), id: String::new(), boot: "b".into(), user: 0 }
 }
 
 impl Control {
     fn new() -> Self {
         let (registry, keys) = (Trying::new(), Keys::of("p"));
         let stage = Stage::Claimed;
-        let (control, replaced) = (Member::LEAST, None);
+        let (control, replaced) = (Member::LEAST, Vec::new());
         let generation =
             Generation { number: 1, by: machine(), token: 7, stage, control, replaced };
         let claim = Change::put(keys.generation(), write(&generation).expect("encodes"));

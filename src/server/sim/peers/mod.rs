@@ -236,10 +236,11 @@ impl Peers {
                 (to, [OF_MEMORY, &frame].concat())
             };
             let memories = memories.unwrap_or_default().into_iter().map(of_memory);
+            let control = state.members.as_ref().map_or(Member::LEAST, |it| it.control());
             let leaves = state.members.as_mut().and_then(|members| members.take_departure());
             let leaves = leaves.map(|leaves| {
                 let frame = leaves.frame().expect("our own frame");
-                (member(0), [OF_DEPARTURE, &frame].concat())
+                (control, [OF_DEPARTURE, &frame].concat())
             });
             let said = said.chain(memories).chain(leaves);
             let questions = linking::take_questions(&mut state, Vec::new).into_iter();

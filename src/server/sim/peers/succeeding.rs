@@ -9,15 +9,16 @@ use std::time::Duration;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::Member;
 use terral_format::wire::message::{Reply, Request, Target};
-use terral_format::wire::pool::{Generation, Keys, Machine, Stage, read, write};
+use terral_format::wire::pool::{Generation, Keys, Lost, Machine, Replaced, Stage, read, write};
+use terral_format::wire::roster::Roster;
 use terral_format::{ErrorKind, Result, frame};
-use terral_registry::registry::{Change, Registry, Revision};
+use terral_registry::registry::{Change, Guard, Registry, Revision};
 use terral_transport::requests::Taken;
 
 use super::keeping::Trying;
 use super::{Handled, PARTITION, Peers, member};
 use crate::members::control;
-use crate::sharing::ruling;
+use crate::sharing::{departing, ruling};
 use crate::shell::keeping::Keeper;
 use crate::shell::options::Pool;
 
@@ -31,7 +32,7 @@ struct Three {
 }
 
 fn of(at: usize) -> Machine {
-    Machine { host: format!("h{at}"), boot: "b".into(), user: 0 }
+    Machine { host: format!("h{at}"), id: String::new(), boot: "b".into(), user: 0 }
 }
 
 impl Three {
@@ -39,7 +40,7 @@ impl Three {
         let (registry, keys) = (Trying::new(), Keys::of("p"));
         let (stage, control) = (Stage::Begun(PARTITION.id), Member::LEAST);
         let generation =
-            Generation { number: 1, by: of(0), token: 7, stage, control, replaced: None };
+            Generation { number: 1, by: of(0), token: 7, stage, control, replaced: Vec::new() };
         let claim = Change::put(keys.generation(), write(&generation).expect("encodes"));
         let revision = registry.commit(&[], &[claim]).expect("answers").expect("no guard");
         let mut peers = Peers::new(seed, 3);
@@ -85,6 +86,12 @@ impl Three {
         turned
     }
 
+    /// The same, once it looks again at what the registry says.
+    fn looks(&mut self, at: usize) -> Option<bool> {
+        self.peers.pass(Duration::from_secs(4));
+        self.turns(at)
+    }
+
     /// The server is another process, which has killed what was in the one before.
     fn begins_again(&mut self, at: usize) {
         self.peers.reconnect();
@@ -106,8 +113,12 @@ impl Three {
 
     /// Somebody wants the control removed, on this server.
     fn wants(&mut self, at: usize) -> Taken {
+        self.wants_out(at, 0)
+    }
+
+    fn wants_out(&mut self, at: usize, out: usize) -> Taken {
         let client = self.peers.clients[at];
-        let request = Request::Fence { member: member(0), dead: true };
+        let request = Request::Fence { member: member(out), dead: true };
         self.peers.sims[at].asking(client, request).expect("encodes")
     }
 
@@ -153,6 +164,12 @@ impl Three {
         control.flatten().expect("it lives")
     }
 
+    fn roster(&mut self, at: usize) -> Roster {
+        let roster = self.peers.sims[at]
+            .with(|server| server.lock().members.as_ref().map(|members| members.roster().clone()));
+        roster.flatten().expect("it lives")
+    }
+
     fn generation(&self) -> (Generation, Revision) {
         let view = self.registry.table.below(&self.keys.generation()).expect("answers");
         let entry = &view.entries[0];
@@ -189,6 +206,175 @@ fn another_server_takes_over_from_a_lost_control_and_all_names_are_there() {
     assert_eq!(three.said(2, &asked), None, "it is written down first");
     three.turns(2);
     assert_eq!(three.said(2, &asked), Some(Ok(())));
+}
+
+#[test]
+fn a_successor_that_is_lost_before_others_have_heard_of_it_is_replaced_in_turn() {
+    let mut three = Three::new(9);
+    three.peers.create(2, b"f").expect("made");
+    three.loses_control();
+    three.takes_over(1);
+    three.peers.dies(1);
+    // It is there until its lease is over; who has not heard of it reads of it.
+    three.time_passes();
+    three.looks(2);
+    assert_eq!(three.control(2), member(1), "the registry says so");
+    let asked = three.wants(2);
+    let said = three.said(2, &asked).expect("is answered").expect_err("it is the control no more");
+    assert!(said.context.contains("member 1"), "{said}");
+    let asked = three.wants_out(2, 1);
+    assert_eq!(three.said(2, &asked), None, "it waits for the registry");
+    three.turns(2);
+    assert_eq!(three.said(2, &asked), Some(Ok(())));
+    assert_eq!(three.control(2), member(2));
+    let roster = three.roster(2);
+    for out in [0, 1] {
+        let standing = roster.seat(member(out)).expect("is known").standing;
+        assert!(matches!(standing, Standing::Removed { heir, .. } if heir == member(2)), "{out}");
+    }
+    assert!(three.peers.stat(2, b"f").is_ok());
+    three.peers.create(2, b"g").expect("made");
+}
+
+#[test]
+fn who_was_away_as_its_next_control_came_in_finds_it_in_the_registry() {
+    let mut three = Three::new(10);
+    // A fourth one has come in, which the last of the three has not heard of.
+    let four = super::fencing::roster(4, 9, &Default::default());
+    three.peers.hears_roster(0, &four);
+    three.turns(0);
+    three.loses_control();
+    let (before, revision) = three.generation();
+    let gone = Replaced { member: member(0), verdict: Some(Verdict::Dead) };
+    let next = Generation { by: of(3), control: member(3), replaced: vec![gone], ..before };
+    let put = Change::put(three.keys.generation(), write(&next).expect("encodes"));
+    let guard = Guard::Unchanged(three.keys.generation(), revision);
+    three.registry.commit(&[guard], &[put]).expect("answers").expect("is as it was");
+    assert!(three.roster(2).seat(member(3)).is_none());
+    three.looks(2);
+    assert_eq!(three.control(2), member(3));
+    assert!(three.roster(2).seat(member(3)).is_some(), "so it may have a session");
+}
+
+#[test]
+fn a_registry_from_before_a_takeover_ends_nobody_and_is_mended_by_the_control() {
+    let mut three = Three::new(11);
+    let (before, _) = three.generation();
+    three.loses_control();
+    three.takes_over(1);
+    three.tells(1);
+    three.turns(1);
+    let (after, revision) = three.generation();
+    let put = Change::put(three.keys.generation(), write(&before).expect("encodes"));
+    let guard = Guard::Unchanged(three.keys.generation(), revision);
+    three.registry.commit(&[guard], &[put]).expect("answers").expect("is as it was");
+    three.looks(2);
+    assert_eq!(three.control(2), member(1), "who is not there any more is followed by nobody");
+    three.time_passes();
+    for at in [1, 2, 1, 2] {
+        assert_eq!(three.looks(at), Some(true));
+    }
+    assert_eq!(three.generation().0, after);
+    assert_eq!([three.control(1), three.control(2)], [member(1); 2]);
+}
+
+#[test]
+fn where_the_controls_machine_is_there_again_without_its_memory_another_takes_over_by_itself() {
+    let mut three = Three::new(12);
+    let says_lost = |three: &mut Three| {
+        let lost = Lost { token: 7, member: member(0), verdict: Verdict::Dead };
+        let put = Change::put(three.keys.lost(), write(&lost).expect("encodes"));
+        three.registry.commit(&[], &[put]).expect("answers").expect("no guard");
+        three.looks(1);
+        three.looks(1);
+    };
+    says_lost(&mut three);
+    assert_eq!(three.control(1), member(0), "it is there");
+    three.loses_control();
+    says_lost(&mut three);
+    assert_eq!(three.control(1), member(1));
+    three.looks(2);
+    assert_eq!(three.control(2), member(1));
+    three.looks(2);
+    assert_eq!(three.generation().0.control, member(1), "and nobody else does");
+}
+
+/// The control is told to end; whoever keeps its word has turns. Whether it was not killed.
+fn hands_over(three: &mut Three) -> bool {
+    let told = three.peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        let now = state.world.now();
+        for members in state.members.iter_mut() {
+            members.others().into_iter().for_each(|with| members.connects(with, true, now));
+        }
+        departing::may_end(&state, false).expect("another one may be the control");
+        (state.departs, state.finishing) = (true, true);
+        assert!(departing::must_hand_over(&state));
+    });
+    told.is_some() && (0..3).all(|_| three.turns(0).is_some())
+}
+
+#[test]
+fn a_control_that_is_to_end_hands_over_and_leaves_as_any_other() {
+    let mut three = Three::new(13);
+    three.peers.make_directory(0, b"d").expect("made");
+    three.peers.create(1, b"d/one").expect("made");
+    three.peers.create(2, b"top").expect("made");
+    three.peers.pass(Duration::from_secs(3));
+    assert!(hands_over(&mut three));
+    assert_eq!(three.control(0), member(1), "by what the registry says");
+    three.looks(1);
+    three.turns(1);
+    assert_eq!(three.control(1), member(1));
+    three.tells(1);
+    three.peers.control = 1;
+    // Nobody hands over to it any more.
+    for _ in 0..2 {
+        assert_eq!(three.looks(0), Some(true));
+    }
+    let server = three.keys.server(1, member(0));
+    assert!(three.registry.table.below(&server).expect("answers").entries.is_empty());
+    let is_in = |three: &mut Three| {
+        let standing = three.roster(1).seat(member(0)).map(|seat| seat.standing);
+        matches!(standing, Some(Standing::In(_)))
+    };
+    assert!(is_in(&mut three), "it has what was born there");
+    three.peers.leaves(0, |_| ());
+    assert!(!is_in(&mut three));
+    for at in [1, 2] {
+        for path in [&b"d/one"[..], b"top"] {
+            assert!(three.peers.stat(at, path).is_ok(), "{at} {path:?}");
+        }
+        three.peers.create(at, format!("d/new{at}").as_bytes()).expect("made");
+        three.peers.create(at, format!("top{at}").as_bytes()).expect("made");
+    }
+}
+
+#[test]
+fn who_is_killed_while_it_hands_over_has_handed_over_or_not() {
+    for step in 1..40 {
+        let mut three = Three::new(14);
+        three.peers.create(1, b"one").expect("made");
+        three.peers.sims[0].kill_at(step);
+        let lives = hands_over(&mut three);
+        three.peers.sims[0].kill_at(0);
+        if !lives {
+            three.begins_again(0);
+        }
+        for at in [0, 1, 0, 1] {
+            three.looks(at);
+        }
+        let control = three.generation().0.control;
+        assert_eq!([three.control(0), three.control(1)], [control; 2], "{step}");
+        three.tells(usize::from(control.number()));
+        assert!(three.peers.stat(2, b"one").is_ok(), "{step}");
+        three.peers.create(0, b"two").expect("it is in");
+        if lives {
+            assert!(step > 1, "it is killed somewhere");
+            return;
+        }
+    }
+    panic!("it never gets through");
 }
 
 #[test]
