@@ -20,7 +20,7 @@ mod name_sink;
 
 mod attributes;
 
-mod roots;
+mod own_way;
 
 mod beneath;
 
