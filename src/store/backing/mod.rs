@@ -32,6 +32,8 @@ mod links;
 
 mod sign;
 
+mod given;
+
 mod staged;
 
 mod update;
@@ -52,6 +54,7 @@ pub mod conformance;
 #[cfg(test)]
 mod tests;
 
+pub use given::{Owner, check_for_users, home_for, stage_for, unstage_for};
 pub use name_sink::{NameSink, Touched};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
 pub use source::{Found, Listing, Source, Xattrs};
