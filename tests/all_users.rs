@@ -52,9 +52,10 @@ impl Machine {
         let home = tempfile::tempdir_in("/var/tmp").expect("directory");
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
         for program in ["terral", "libterral_preload.so"] {
-            let to = home.path().join(program);
-            fs::copy(built(program), &to).expect("copies");
-            fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("ours");
+            // By another process: one that a thread begins meanwhile would have the file open.
+            let mut copies = Command::new("install");
+            let copied = copies.arg(built(program)).arg(home.path()).status();
+            assert!(copied.expect("runs").success(), "{program}");
         }
         let dir = home.path().join("dir");
         for (name, owner, mode) in

@@ -89,8 +89,8 @@ pub struct Arguments {
     pub kerberos: Kerberos,
     /// Serve all users of this machine: each sees one /terral, with a directory of his own, and of
     /// others what permission bits let him; his files are his, also in DIR. Needs root, and --to
-    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "interface", "launcher",
-        "principals", "keytab", "pool"])]
+    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "interface", "principals",
+        "keytab", "pool"])]
     pub users: bool,
     /// With --users: most memory for each user's files [default: an eighth of --memory, 128M at
     /// least]
