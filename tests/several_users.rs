@@ -72,6 +72,14 @@ fn each_has_his_own_and_of_others_what_bits_let_him_and_the_directory_has_what_i
     assert_eq!(left, ["alice", "all", "bob"]);
 }
 
+/// All names of a directory, in order.
+fn names_in(directory: &Path) -> Vec<std::ffi::OsString> {
+    let found = fs::read_dir(directory).expect("there").flatten();
+    let mut names: Vec<_> = found.map(|one| one.file_name()).collect();
+    names.sort();
+    names
+}
+
 #[test]
 fn names_in_a_directory_are_changed_by_its_owner_only() {
     if !is_root() {
@@ -127,17 +135,14 @@ fn names_in_a_directory_are_changed_by_its_owner_only() {
     all_users::set(&path, ALICE, 0o644);
     for user in [0, ALICE, BOB] {
         assert_eq!(machine.done(user, "cat /terral/all/hers"), "hers");
+        machine.denied(user, "echo x >> /terral/all/hers");
+        machine.denied(user, "echo x > /terral/all/hers");
         machine.denied(user, "rm -f /terral/all/hers");
         machine.denied(user, "mv /terral/all/hers /terral/all/else");
     }
     let home = machine.end();
     for (_, theirs, own) in all {
-        let names = |path: &str| {
-            let found = fs::read_dir(home.path().join("dir").join(path)).expect("there").flatten();
-            let mut names: Vec<_> = found.map(|one| one.file_name()).collect();
-            names.sort();
-            names
-        };
+        let names = |path: &str| names_in(&home.path().join("dir").join(path));
         let hers: &[&str] = if theirs == "all" { &["d", "f", "hers"] } else { &["d", "f"] };
         assert_eq!(names(theirs), hers);
         assert_eq!(names(own), ["f"]);

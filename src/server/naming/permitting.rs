@@ -79,6 +79,25 @@ pub fn permit_opening(
     permit(caller, attributes, want, path)
 }
 
+/// Refuses to open for writing what a user has in a directory of root's, where each user has a
+/// server: no new version of it could get its name there.
+pub fn permit_writing(state: &State, ino: Ino, how: OpenHow, path: &[u8]) -> Result<()> {
+    let writes = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+    match writes && !is_at_home(state, ino) {
+        true => Err(Error::new(ErrorKind::Denied, shown(path))),
+        false => Ok(()),
+    }
+}
+
+/// Whether something is only in directories of whose it is, where each user has a server.
+pub fn is_at_home(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
+        return true;
+    };
+    let home = |ino: Ino| members.number(ino).map(|number| number.born());
+    state.names.names_of(ino).into_iter().all(|(parent, _)| home(parent) == home(ino))
+}
+
 /// Refuses who may not change the names of a directory, and all where it was removed since it was
 /// looked up.
 pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {

@@ -201,6 +201,8 @@ fn names_in_a_directory_are_changed_by_its_owner_alone_whatever_its_bits_say() {
             let link = Request::Link { target: Target::Path(own), path: &new };
             assert!(of == at || is_denied(peers.ask(at, link)), "{at}: a link in {directory:?}");
         }
+        // No new version of it could get its name, whoever may write to it.
+        assert!(is_denied(peers.open(at, b"all/hers", WRITE)), "{at}");
         // Nor by him whose it is, nor by whose directory it is.
         for request in [Request::Unlink(b"all/hers"), rename(b"all/hers", b"all/else")] {
             assert!(is_denied(peers.ask(at, request)), "{at}: {request:?}");
