@@ -177,6 +177,7 @@ fn serve(instance: &Path, memory_mib: u64) {
         principals: listing(),
         pool: None,
         launcher: None,
+        among_users: false,
     };
     terral_server::serve(&options).expect("serves");
 }

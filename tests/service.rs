@@ -31,6 +31,7 @@ impl Server {
             principals: None,
             pool: None,
             launcher: None,
+            among_users: false,
         };
         let thread = std::thread::spawn(move || serve(&options).expect("serves"));
         let server = Server { home, thread: Some(thread) };

@@ -188,6 +188,7 @@ impl Bed {
             principals: None,
             part: None,
             ends_with_us: true,
+            among_users: false,
         })?;
         let client = Client::connect(&instance)?;
         let pid = client.status()?.pid;

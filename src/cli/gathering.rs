@@ -6,7 +6,7 @@
 //! another that has said so already is owed there. Not here: what one machine does (`host`).
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use terral_client::{Client, Losses, LostFile, Status, Totals};
@@ -19,6 +19,8 @@ use crate::words::Order;
 
 /// Machines are asked this often at most.
 const POLL: Duration = Duration::from_millis(200);
+/// One that is told to go, with what it has, has so long for that.
+const LEAVING: Duration = Duration::from_secs(5);
 /// How often it is looked whether one has answered.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -42,6 +44,8 @@ pub struct Gathering<'a> {
     pub signals: &'a Signals,
     /// It lasts so long at most.
     pub limit: Option<Duration>,
+    /// One that says nothing for so long, or owes no less than before, is as if it were gone.
+    pub deaf: Option<Duration>,
 }
 
 /// A wait that has begun.
@@ -49,6 +53,29 @@ struct Wait<'a> {
     patience: Patience<'a>,
     told: Option<u64>,
     progress: Progress,
+    stands: Standstill,
+}
+
+/// Who gets no further: the least that each of the others has owed, and since when.
+#[derive(Default)]
+struct Standstill(BTreeMap<String, (u64, Instant)>);
+
+impl Standstill {
+    /// Whether one that owes so much has owed no less for so long.
+    fn is(&mut self, host: &str, owed: u64, now: Instant, deaf: Duration) -> bool {
+        let (least, since) = self.0.entry(host.to_owned()).or_insert((owed, now));
+        if owed < *least || owed == 0 {
+            (*least, *since) = (owed, now);
+        }
+        now.duration_since(*since) > deaf
+    }
+}
+
+/// How much a machine owes, and has running, in one number.
+fn owed(status: &Status) -> u64 {
+    let drain = &status.drain;
+    let all = [drain.owed_bytes, drain.owed_names, drain.owed_files, status.sessions.into()];
+    all.iter().fold(u64::from(!drain.settled), |sum, one| sum.saturating_add(*one))
 }
 
 impl Gathering<'_> {
@@ -59,10 +86,12 @@ impl Gathering<'_> {
     /// If this machine's server is gone for good.
     pub fn pay_off(mut self) -> Result<Gathered> {
         let patience = Patience::new(self.signals, self.limit);
-        let mut wait = Wait { patience, told: None, progress: Progress::new() };
+        let mut wait =
+            Wait { patience, told: None, progress: Progress::new(), stands: Standstill::default() };
         let (mut lost, mut rested) = (Vec::new(), false);
         let mut pause = LOOK;
         loop {
+            self.leave_who_stands(&mut wait, &mut lost);
             let (told, progress) = (&mut wait.told, &mut wait.progress);
             let here = status_if_answered(self.client, Client::finish, told, progress)?;
             let answered = self.ask(&mut wait, &mut lost);
@@ -88,6 +117,22 @@ impl Gathering<'_> {
         }
     }
 
+    /// Those that get no further are none any more: what they owe stays in their memory.
+    fn leave_who_stands(&mut self, wait: &mut Wait<'_>, lost: &mut Vec<String>) {
+        let Some(deaf) = self.deaf else { return };
+        for at in (0..self.others.len()).rev() {
+            let one = &mut self.others[at];
+            let Some(owed) = one.status.as_deref().map(owed) else { continue };
+            if wait.stands.is(&one.host, owed, Instant::now(), deaf) {
+                wait.progress.clear();
+                one.failed = Some("it gets no further, and is not waited for".into());
+                one.tell(Order::Keep);
+                one.outwait(Instant::now() + LEAVING);
+                lost.push(self.others.remove(at).gone());
+            }
+        }
+    }
+
     /// Asks each other machine how far it is, and waits until all have said it. Those that are gone
     /// are none any more. False: patience was over before.
     fn ask(&mut self, wait: &mut Wait<'_>, lost: &mut Vec<String>) -> bool {
@@ -95,9 +140,17 @@ impl Gathering<'_> {
             one.answered = false;
             one.tell(Order::Finish);
         }
+        let begin = Instant::now();
         loop {
+            let is_late = self.deaf.is_some_and(|deaf| begin.elapsed() > deaf);
             for at in (0..self.others.len()).rev() {
-                if !self.others[at].hear() {
+                let is_there = self.others[at].hear();
+                let is_deaf = is_there && is_late && !self.others[at].answered;
+                if is_deaf {
+                    self.others[at].tell(Order::Keep);
+                    self.others[at].outwait(Instant::now());
+                }
+                if !is_there || is_deaf {
                     wait.progress.clear();
                     lost.push(self.others.remove(at).gone());
                 } else if std::mem::take(&mut self.others[at].silent) {
@@ -166,4 +219,23 @@ fn add_totals(all: &mut Totals, one: &Totals) {
     all.read_ns += one.read_ns;
     all.write_ns += one.write_ns;
     all.other_ns += one.other_ns;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, Instant, Standstill};
+
+    #[test]
+    fn who_owes_no_less_for_long_is_not_waited_for_and_who_gets_on_is() {
+        let (begin, deaf) = (Instant::now(), Duration::from_secs(60));
+        let mut stands = Standstill::default();
+        let mut is = |host, owed, s| stands.is(host, owed, begin + Duration::from_secs(s), deaf);
+        assert!(!is("stands", 5, 0) && !is("goes", 50, 0) && !is("owes nothing", 0, 0));
+        for s in (10..=60).step_by(10) {
+            // What comes and goes is no progress.
+            assert!(!is("stands", 5 + s % 20, s) && !is("goes", 50 - s / 10, s));
+            assert!(!is("owes nothing", 0, s));
+        }
+        assert!(is("stands", 9, 61) && !is("goes", 10, 61) && !is("owes nothing", 0, 600));
+    }
 }

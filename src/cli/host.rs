@@ -11,14 +11,16 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use terral_client::{Client, ErrorKind, Losses, Membership, Status};
 use terral_server::Standing;
 
 use crate::ahead::Ahead;
-use crate::claim::Purpose;
+use crate::claim::{Claim, Purpose};
 use crate::instances;
+use crate::limits::Limits;
 use crate::partition;
 use crate::progress::{self, Ending, status_when_told};
 use crate::report::code;
@@ -30,10 +32,13 @@ use crate::signals::Signals;
 use crate::strays;
 use crate::takeover;
 use crate::units::parse_bytes;
+use crate::user::User;
 use crate::words::{End, Order, Report, hear, report};
 
 /// Who has lost the launcher goes when no program has used it for so long.
 const ORPHANED: Duration = Duration::from_secs(60);
+/// A server whose `terral host` is gone ends in this time.
+const ORPHAN_ENDS: Duration = Duration::from_secs(10);
 /// How often a machine looks whether it was told to end by a signal, or has lost the launcher.
 const LOOK: Duration = Duration::from_millis(200);
 /// After so many it looks whether the others have removed it.
@@ -75,19 +80,33 @@ pub struct Arguments {
     /// Its library here
     #[arg(long)]
     library: PathBuf,
+    /// It serves this user alone, and is his process: USER:GROUP:GROUPS
+    #[arg(long, requires = "limits")]
+    user: Option<User>,
+    /// With these limits
+    #[arg(long)]
+    limits: Option<Limits>,
+    /// It goes on as the member that it was invited as before, with what that had
+    #[arg(long, requires = "user")]
+    again: bool,
 }
 
 /// Serves.
 pub fn main(arguments: &Arguments) -> Result<u8> {
+    if let Some((user, limits)) = arguments.user.as_ref().zip(arguments.limits.as_ref()) {
+        user.become_him(limits).inspect_err(has_failed)?;
+    }
     let ahead = Ahead { home: arguments.ahead.clone(), id: arguments.build.clone() };
     let is_there = arguments.library == ahead.library();
     report(&Report::Begins(is_there));
     let held = is_there.then(|| ahead.hold()).transpose();
     let supply = |held| Supply { ahead, held, library: arguments.library.clone() };
-    Ok(held.and_then(|held| serve(arguments, supply(held))).unwrap_or_else(|error| {
-        report(&Report::Failed(format!("{error:#}")));
-        code::NOT_STARTED
-    }))
+    let served = held.and_then(|held| serve(arguments, supply(held))).inspect_err(has_failed);
+    Ok(served.unwrap_or(code::NOT_STARTED))
+}
+
+fn has_failed(error: &anyhow::Error) {
+    report(&Report::Failed(format!("{error:#}")));
 }
 
 /// The `terral` and the library of this machine, and where programs look for the library.
@@ -113,7 +132,7 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
     let mut stdin = BufReader::new(std::io::stdin());
     let mut invitation = String::new();
     stdin.read_line(&mut invitation).context("standard input")?;
-    let (place, target) = place(arguments, &signals)?;
+    let (place, target) = place(arguments, invitation.trim(), &signals)?;
     let Place { instance, memory_bytes, claim: _claim } = place;
     let start = Start {
         instance: instance.clone(),
@@ -128,6 +147,7 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
             interface: arguments.interface.clone(),
         }),
         ends_with_us: true,
+        among_users: arguments.user.is_some(),
     };
     let server = Server::start(start).inspect_err(|_| server::remove_unused(&instance))?;
     let client = Client::observe(&instance)?;
@@ -142,14 +162,55 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
     hosted.obey(&orders)
 }
 
+/// A server of this user's whose `terral host` was killed is ended: another one goes on at once.
+fn end_orphan(instance: &Path) -> Result<()> {
+    let served = || terral_server::is_served(instance);
+    let pid = terral_server::server_pid(instance).filter(|_| served());
+    let handle = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+    if let Some(handle) = handle.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        let _ = pidfd_send_signal(&handle, Signal::KILL);
+    }
+    let begin = Instant::now();
+    while served() {
+        ensure!(begin.elapsed() < ORPHAN_ENDS, "the server before does not end");
+        std::thread::sleep(LOOK / 20);
+    }
+    Ok(())
+}
+
 /// Where the server begins, and what it brings files to. What an earlier run left here for that is
 /// brought first.
-fn place(arguments: &Arguments, signals: &Signals) -> Result<(Place, Option<PathBuf>)> {
+fn place(
+    arguments: &Arguments,
+    invitation: &str,
+    signals: &Signals,
+) -> Result<(Place, Option<PathBuf>)> {
     let instance = instances::locate(arguments.name.as_os_str());
+    if arguments.user.is_some() {
+        let same = partition::kept_invitation(&instance).is_some_and(|kept| kept == invitation);
+        if is_left(&instance) && same {
+            // What the one before had: it goes on as that member.
+            end_orphan(&instance)?;
+            let claim = Claim::take(&instance, Purpose::Run)?.context("its memory is in use")?;
+            return Ok((Place { instance, claim, memory_bytes: 0 }, arguments.to.clone()));
+        }
+        if terral_server::is_served(&instance) {
+            let name = instances::name_of(&instance);
+            bail!("a server of your own has that name: end it with `terral stop {name}`");
+        }
+        if arguments.again {
+            report(&Report::Gone);
+            bail!("what the server before had is gone");
+        }
+    }
     let Some(to) = &arguments.to else {
         return Ok((partition::place(&instance, arguments.memory)?, None));
     };
-    let target = permanent_directory(to)?;
+    // Where a user may write is found out as he does.
+    let target = match &arguments.user {
+        Some(_) => to.canonicalize().with_context(|| format!("--to {}", to.display()))?,
+        None => permanent_directory(to)?,
+    };
     let wanted = Wanted {
         target: &target,
         prefix: &arguments.prefix,

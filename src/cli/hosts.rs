@@ -220,6 +220,7 @@ fn start(wanted: &Wanted<'_>, instance: &Path, memory_bytes: u64) -> Start {
             encrypted: wanted.encrypted,
         }),
         ends_with_us: true,
+        among_users: false,
     }
 }
 
@@ -428,7 +429,8 @@ impl All<'_> {
         let others = self.others.iter().map(|one| one.host.clone());
         let machines: Vec<String> = std::iter::once(this()).chain(others).collect();
         let (client, others, signals) = (&self.client, &mut self.others, &self.signals);
-        let gathering = Gathering { client, others, signals, limit: self.wanted.limit };
+        let (limit, deaf) = (self.wanted.limit, None);
+        let gathering = Gathering { client, others, signals, limit, deaf };
         let Gathered { mut status, paid, mut lost } = gathering.pay_off().with_context(|| {
             let name = instances::name_of(&self.instance);
             format!("what is not in the permanent directory is in memory: `terral recover {name}`")
@@ -574,7 +576,8 @@ fn why_not(one: &Machine) -> String {
     )
 }
 
-fn end(others: &mut [Machine], order: Order) {
+/// Tells them to go, and waits until they have, or for long.
+pub fn end(others: &mut [Machine], order: Order) {
     others.iter_mut().for_each(|one| one.tell(order));
     let until = Instant::now() + GOING;
     others.iter_mut().for_each(|one| one.outwait(until));

@@ -13,11 +13,14 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use terral_client::Client;
 
+use crate::knock;
 use crate::machine::SHARED_MEMORY;
 use crate::report::{code, failure};
 
 /// Where programs under `terral run` see their files, unless told otherwise.
 pub const PREFIX: &str = "/terral";
+/// The name of a server that stays, unless it has another one.
+pub const DEFAULT: &str = "default";
 /// File in an instance that says which permanent directory it was made for.
 const TARGET: &str = "to";
 
@@ -186,6 +189,7 @@ impl Which {
         let served: Vec<&Found> = all.iter().filter(|found| found.served).collect();
         match served.as_slice() {
             [only] => Ok(only.path.clone()),
+            [] if all.is_empty() && knock::is_open(DEFAULT) => Ok(base().join(DEFAULT)),
             [] if all.is_empty() => Err(failure(
                 code::NO_SERVER,
                 "no server runs here: start one with `terral serve --to DIR`",
@@ -217,6 +221,7 @@ impl Which {
     /// Its directory, if it is served.
     pub fn served(&self) -> Result<PathBuf> {
         let path = self.path()?;
+        knock::come_in(&path, &name_of(&path))?;
         if !terral_server::is_served(&path) {
             let name = name_of(&path);
             let what = if path.join("log").exists() {

@@ -17,7 +17,7 @@ pub const SHARED_MEMORY: &str = "/dev/shm";
 const ENLARGE: &str =
     "enlarge it (a container's: --shm-size=SIZE; as root: mount -o remount,size=SIZE /dev/shm)";
 /// Least memory an instance works with: two segments of the arena.
-const LEAST_BYTES: u64 = 128 << 20;
+pub const LEAST_BYTES: u64 = 128 << 20;
 
 /// Addresses that a server, and each program, needs beside those for file contents: for the tables,
 /// most of all.

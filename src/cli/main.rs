@@ -10,7 +10,14 @@ mod debt;
 mod machine;
 mod shown;
 
+mod limits;
+
+mod user;
+
 mod report;
+mod words;
+
+mod knock;
 
 mod claim;
 mod instances;
@@ -23,7 +30,6 @@ mod server;
 
 mod elf;
 mod same;
-mod words;
 
 mod ahead;
 mod supply;
@@ -92,6 +98,8 @@ mod door;
 mod gathering;
 
 mod hosts;
+
+mod users;
 
 mod join;
 
@@ -246,6 +254,7 @@ fn main() -> std::process::ExitCode {
     report::be_quiet(terral.quiet);
     let done = match terral.verb {
         Verb::Run(arguments) => run::main(arguments),
+        Verb::Serve(arguments) if arguments.users => users::serve(&arguments),
         Verb::Serve(arguments) => serve::main(arguments),
         Verb::Invite(arguments) => partition::invite(&arguments),
         Verb::Fence(arguments) => fence::main(&arguments),

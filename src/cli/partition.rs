@@ -14,6 +14,8 @@ use crate::claim::{Claim, Purpose};
 use crate::instances::{self, Which};
 use crate::search::{self, Place};
 
+/// The file that has it, of an instance.
+const INVITATION: &str = "invitation";
 /// Longest invitation that is read.
 const INVITATION_MAX: u64 = 64 << 10;
 
@@ -157,12 +159,18 @@ pub fn place(instance: &Path, memory: Option<u64>) -> Result<Place> {
     search::make(instance.into(), memory, Purpose::Stay)
 }
 
+/// The invitation by which an instance's server came, if it came by one.
+pub fn kept_invitation(instance: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(instance.join(INVITATION)).ok()?;
+    Some(text.trim().to_owned())
+}
+
 /// Puts an invitation where the servers of an instance find it.
 ///
 /// # Errors
 /// If there is no room.
 pub fn keep_invitation(instance: &Path, text: &str) -> Result<PathBuf> {
-    let path = instance.join("invitation");
+    let path = instance.join(INVITATION);
     let mut how = std::fs::File::options();
     let how = how.write(true).create(true).truncate(true);
     let file = std::os::unix::fs::OpenOptionsExt::mode(how, 0o600).open(&path);

@@ -169,6 +169,7 @@ fn recover(path: &Path, signals: &Signals, limit: Option<Duration>) -> Result<Do
         principals: None,
         part: None,
         ends_with_us,
+        among_users: false,
     };
     bring(start, &claim, signals, left())
 }

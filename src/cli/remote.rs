@@ -31,6 +31,8 @@ const RSH: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAlive
 const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --mem=0 --cpu-bind=none --mpi=none \
                     --unbuffered --quiet --nodelist";
 const POLL: Duration = Duration::from_millis(5);
+/// So much may be said that was not taken in yet.
+const SAID_MOST: usize = 64;
 
 /// What a machine is to serve.
 pub struct Service<'a> {
@@ -66,6 +68,8 @@ pub struct Machine {
     pub end: Option<End>,
     /// Why it could not go on, if it says so.
     pub failed: Option<String>,
+    /// What it was to go on with is gone there.
+    pub forgot: bool,
     /// How far it has come.
     pub stage: Stage,
     /// Whether programs there find the library at the place to which it is sent.
@@ -164,18 +168,21 @@ impl Service<'_> {
 struct Listener {
     host: String,
     instance: String,
+    /// It is a user's: he may say what he likes, and comes again.
+    of_user: bool,
     over: Arc<AtomicBool>,
 }
 
 impl Listener {
-    fn listen(&self, from: &mut impl BufRead, says: &mpsc::Sender<Report>) {
+    fn listen(&self, from: &mut impl BufRead, says: &mpsc::SyncSender<Report>) {
         let (mut serves, mut ended) = (false, false);
         while let Some(report) = hear(from) {
             serves |= matches!(report, Report::Serves);
-            ended |= matches!(report, Report::Ended(_) | Report::Failed(_));
-            let _ = says.send(report);
+            ended |= matches!(report, Report::Ended(_) | Report::Failed(_) | Report::Gone);
+            let report = if self.of_user { report.of_user() } else { Some(report) };
+            report.into_iter().for_each(|report| drop(says.send(report)));
         }
-        if serves && !ended && !self.over.load(Ordering::SeqCst) {
+        if serves && !ended && !self.of_user && !self.over.load(Ordering::SeqCst) {
             self.is_lost();
         }
     }
@@ -202,14 +209,28 @@ impl Machine {
         supply: &Arc<Supply>,
         invitation: String,
     ) -> Result<Self> {
-        let mut command = command(host, entrance::line(supply, &service.words(supply)))?;
+        let command = command(host, entrance::line(supply, &service.words(supply)))?;
+        Machine::begun_by(command, (host, service.name, false), supply, invitation)
+    }
+
+    /// The same by this command, which may become a user's process.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn begun_by(
+        mut command: Command,
+        (host, instance, of_user): (&str, &str, bool),
+        supply: &Arc<Supply>,
+        invitation: String,
+    ) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let shell = command.get_program().to_owned();
-        let mut child = command.spawn().with_context(|| format!("{host}: {}", shell.display()))?;
+        let program = command.get_program().to_owned();
+        let mut child =
+            command.spawn().with_context(|| format!("{host}: {}", program.display()))?;
         let voice = child.stdin.take().map(Voice::new);
         let mut machine = Machine::new(host, supply, invitation)?;
         if let Some(stdout) = child.stdout.take() {
-            machine.listen(service.name, BufReader::new(stdout));
+            machine.listen((instance, of_user), BufReader::new(stdout));
         }
         Ok(Machine { child: Some(child), voice, ..machine })
     }
@@ -226,7 +247,7 @@ impl Machine {
         invitation: String,
     ) -> Result<Self> {
         let mut machine = Machine::new(host, supply, invitation)?;
-        machine.listen(instance, from);
+        machine.listen((instance, false), from);
         let voice = Some(Voice::new(Way(to)));
         Ok(Machine { stage: Stage::Reached, voice, ..machine })
     }
@@ -239,6 +260,7 @@ impl Machine {
             silent: false,
             end: None,
             failed: None,
+            forgot: false,
             stage: Stage::Dialed,
             ahead: false,
             moved: (0, Instant::now()),
@@ -253,10 +275,15 @@ impl Machine {
     }
 
     /// Hears what it says.
-    fn listen(&mut self, instance: &str, mut from: impl BufRead + Send + 'static) {
-        let (says, said) = mpsc::channel();
+    fn listen(
+        &mut self,
+        (instance, of_user): (&str, bool),
+        mut from: impl BufRead + Send + 'static,
+    ) {
+        // One that says more than is heard waits.
+        let (says, said) = mpsc::sync_channel(SAID_MOST);
         let (host, over) = (self.host.clone(), self.over.clone());
-        let listener = Listener { host, instance: instance.into(), over };
+        let listener = Listener { host, instance: instance.into(), of_user, over };
         std::thread::spawn(move || listener.listen(&mut from, &says));
         self.said = said;
     }
@@ -284,6 +311,7 @@ impl Machine {
             Report::Silent => self.silent = true,
             Report::Ended(end) => self.end = Some(end),
             Report::Failed(why) => self.failed = Some(why),
+            Report::Gone => self.forgot = true,
         }
     }
 

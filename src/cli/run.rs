@@ -20,6 +20,7 @@ use crate::command::{Ended, Surroundings, checked_prefix, execute};
 use crate::debt::is_owed;
 use crate::hosts;
 use crate::instances::{self, PREFIX};
+use crate::knock;
 use crate::listing::Kerberos;
 use crate::partition::{self, parse_address};
 use crate::past::Past;
@@ -338,6 +339,7 @@ fn prepare(arguments: &Arguments, signals: &Signals) -> Result<Prepared> {
         principals: arguments.kerberos.checked(arguments.principals.as_deref())?,
         part: None,
         ends_with_us,
+        among_users: false,
     };
     Ok((
         start,
@@ -499,6 +501,7 @@ fn warn(summary: &Summary<'_>) {
 /// A command beside a server that stays: what it owes afterwards is the server's business.
 fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     let name = instances::name_of(instance);
+    knock::come_in(instance, &name)?;
     if !terral_server::is_served(instance) {
         bail!(failure(code::NO_SERVER, format!("{name}: no server there: `terral status`")));
     }

@@ -49,6 +49,10 @@ Others than you, who have tickets of Kerberos:
 A pool that stays: the same on each of its machines
   terral serve --to /data/results --control etcd://db1:2379 --pool cfd
 
+All users of this machine, each with a server that is his own process (as root):
+  terral serve --users --to /scratch
+  terral run --instance default -- ./simulation       (as any of them)
+
 Several machines, by hand (`terral run --hosts` does it for a run):
   terral serve --to /data/results --listen &
   terral invite | ssh other terral serve --to /data/results --join -")]
@@ -56,13 +60,13 @@ pub struct Arguments {
     /// The permanent directory; made if it is not there. Needed, but for what an earlier server of
     /// this name left
     #[arg(long, value_name = "DIR")]
-    to: Option<PathBuf>,
+    pub to: Option<PathBuf>,
     /// Most memory for file contents [default: half of what is free]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    memory: Option<u64>,
+    pub memory: Option<u64>,
     /// Memory kept ready for writers [default: an eighth of --memory, at most 2G]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    ready: Option<u64>,
+    pub ready: Option<u64>,
     /// A directory on a disk of this machine: what does not fit in memory and is not in DIR yet
     /// goes there, so that a slow DIR keeps no program waiting
     #[arg(long, value_name = "DIR")]
@@ -70,19 +74,28 @@ pub struct Arguments {
     /// Name of the instance, for --instance of the other verbs [default: default]; with one, it may
     /// serve DIR beside another server
     #[arg(long, value_parser = instances::parser())]
-    name: Option<PathBuf>,
+    pub name: Option<PathBuf>,
     /// Begin with nothing in memory; refused if an earlier server left there what DIR does not have
     #[arg(long)]
-    fresh: bool,
+    pub fresh: bool,
     /// From Ctrl-C or SIGTERM on, bring for so long at most (30, 90s, 10m, 2h)
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    wait_timeout: Option<Duration>,
+    pub wait_timeout: Option<Duration>,
     /// Who others than you are, by what they prove it, and what they may (`terral login`). A line
     /// each: NAME OPERATIONS [below=/PATH] [for=TIME] key ssh-ed25519 KEY | gss NAME@REALM
     #[arg(long, value_name = "FILE")]
-    principals: Option<PathBuf>,
+    pub principals: Option<PathBuf>,
     #[command(flatten)]
-    kerberos: Kerberos,
+    pub kerberos: Kerberos,
+    /// Serve all users of this machine: each sees one /terral, with a directory of his own, and of
+    /// others what permission bits let him; his files are his, also in DIR. Needs root, and --to
+    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "interface", "principals",
+        "keytab", "pool"])]
+    pub users: bool,
+    /// With --users: most memory for each user's files [default: an eighth of --memory, 128M at
+    /// least]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "users")]
+    pub user_memory: Option<u64>,
     #[command(flatten)]
     partition: Partition,
     #[command(flatten)]
@@ -91,6 +104,8 @@ pub struct Arguments {
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
     launcher: Option<u32>,
+    #[arg(long, hide = true)]
+    among_users: bool,
 }
 
 /// Asks a server to end
@@ -157,6 +172,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
                 listen: arguments.partition.address().map_err(not_started)?,
                 principals: arguments.kerberos.listing(arguments.principals),
                 launcher: arguments.launcher,
+                among_users: arguments.among_users,
             };
             (options, None)
         }
@@ -182,7 +198,7 @@ pub fn main(arguments: Arguments) -> Result<u8> {
 
 /// Makes or finds the instance of a server that a person starts, and says what will be.
 fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
-    let wanted = arguments.name.as_deref().unwrap_or(Path::new("default"));
+    let wanted = arguments.name.as_deref().unwrap_or(Path::new(instances::DEFAULT));
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let principals = arguments.kerberos.checked(arguments.principals.as_deref())?;
@@ -225,6 +241,9 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
         },
         &Signals::listen()?,
     )?;
+    if terral_server::is_among_users(&place.instance) {
+        bail!("{name}: it served all users: `terral serve --users` goes on, or `terral recover`");
+    }
     let (shown, memory) = (target.display(), bytes(place.memory_bytes));
     if place.memory_bytes > 0 {
         note(format_args!("{name}: serving {shown} with up to {memory} of memory"));
@@ -277,6 +296,7 @@ fn options(
         listen,
         principals,
         launcher: None,
+        among_users: false,
     };
     (options, claim)
 }

@@ -56,6 +56,8 @@ pub struct Start {
     pub part: Option<Part>,
     /// Whether it finishes by itself once we are gone.
     pub ends_with_us: bool,
+    /// Each of several users has a server, this one among them; for a new instance.
+    pub among_users: bool,
 }
 
 /// What a server is of a partition.
@@ -141,6 +143,7 @@ impl Start {
             }
         }
         command.args(self.part.iter().flat_map(Part::arguments));
+        command.args(self.among_users.then_some("--among-users"));
         if self.ends_with_us {
             command.arg("--launcher").arg(std::process::id().to_string());
         }
@@ -225,6 +228,11 @@ impl Server {
     /// How often it was started again.
     pub fn restarts(&self) -> u32 {
         self.watched.restarts.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has ended, as somebody told it to.
+    pub fn has_ended(&self) -> bool {
+        self.watcher.is_finished()
     }
 
     /// Tells it to leave, which removes an instance that owes nothing, and waits until it has: one

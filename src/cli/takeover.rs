@@ -166,6 +166,7 @@ impl Search<'_> {
             listen: EVERYWHERE,
             principals: None,
             launcher: None,
+            among_users: false,
         }
     }
 
@@ -221,6 +222,7 @@ impl Search<'_> {
             principals: None,
             part: None,
             ends_with_us: true,
+            among_users: false,
         }
     }
 

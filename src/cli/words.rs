@@ -46,6 +46,33 @@ pub enum Report {
     Ended(End),
     /// It cannot go on.
     Failed(String),
+    /// What was there of the server that it was to go on with is gone.
+    Gone,
+}
+
+/// Longest reason that a user's process gives, letters.
+const REASON_MAX: usize = 500;
+
+impl Report {
+    /// What may be taken of it if a user says it, who may say anything: for a terminal that is
+    /// root's, and no more than a few words. `None`: nothing.
+    pub fn of_user(self) -> Option<Report> {
+        match self {
+            Report::Wants(_) => None,
+            Report::Failed(why) => {
+                let why = why.chars().filter(|letter| !letter.is_control());
+                Some(Report::Failed(why.take(REASON_MAX).collect()))
+            }
+            Report::Far(mut status) => {
+                status.warnings.clear();
+                status.drain.failures.clear();
+                status.drain.conflicts.clear();
+                status.partition = None;
+                Some(Report::Far(status))
+            }
+            report => Some(report),
+        }
+    }
 }
 
 /// What is sent ahead.
@@ -121,6 +148,16 @@ pub fn hear<W: DeserializeOwned>(from: &mut impl BufRead) -> Option<W> {
 #[cfg(test)]
 mod tests {
     use super::{Order, Report, hear, speak};
+
+    #[test]
+    fn what_a_user_says_does_nothing_to_a_terminal() {
+        let said = Report::Failed(format!("no\u{1b}[2J{}", "!".repeat(1000)));
+        match said.of_user() {
+            Some(Report::Failed(why)) => assert_eq!(why, format!("no[2J{}", "!".repeat(495))),
+            other => panic!("{other:?}"),
+        }
+        assert!(Report::Wants(super::Part::Program).of_user().is_none());
+    }
 
     #[test]
     fn what_a_remote_shell_says_beside_is_passed_over() {

@@ -139,7 +139,12 @@ impl Borrower {
             self.operations += 1;
             let operation = Operation { by: cx.me, number: self.operations };
             out.say(decider, Message::Want { operation, thing, work: work.clone() });
-            Stage::Asked { operation, decider, since: cx.now }
+            // One that is not trusted has no more time by answering what says nothing.
+            let since = self.wanted.get(&wish).and_then(|wanted| match wanted.stage {
+                Stage::Asked { since, .. } if !cx.local.is_trusted(decider) => Some(since),
+                _ => None,
+            });
+            Stage::Asked { operation, decider, since: since.unwrap_or(cx.now) }
         } else {
             self.conclude(wish, Err(Failure::Removed(thing.number().born())), out);
             return;
@@ -164,12 +169,6 @@ impl Borrower {
             _ => false,
         };
         self.wanted.iter().find(|(_, wanted)| is_it(wanted)).map(|(wish, _)| *wish)
-    }
-
-    /// What it is about.
-    pub(crate) fn asked_about(&self, of: (Member, Operation)) -> Option<Thing> {
-        let wish = self.waiting_for(of)?;
-        self.wanted.get(&wish).map(|wanted| wanted.thing)
     }
 
     /// Whether a thing is here by that loan.
@@ -281,7 +280,9 @@ impl Borrower {
     pub fn give_up_waiting(&mut self, cx: &Context<'_>, out: &mut Out) {
         let silent = |wanted: &Wanted| match wanted.stage {
             Stage::Asked { decider, since, .. } if decider != cx.me => {
-                cx.is_past(since, 2 * cx.terms.patience).then_some(decider)
+                // One that is trusted says itself, after its patience, for whom it waits.
+                let turns = if cx.local.is_trusted(decider) { 2 } else { 1 };
+                cx.is_past(since, turns * cx.terms.patience).then_some(decider)
             }
             _ => None,
         };

@@ -214,8 +214,9 @@ pub trait Local {
         true
     }
 
-    /// Whether what a member says that it has of a removed one's counts: else nobody waits for it.
-    fn is_heard_of_removed(&self, _: Member) -> bool {
+    /// Whether a member is trusted with all. Of one that is not, nobody waits for what it says that
+    /// it has of a removed one's; and for what it does not answer, half as long.
+    fn is_trusted(&self, _: Member) -> bool {
         true
     }
 

@@ -128,11 +128,6 @@ impl Machine {
         self.durable.decider.wanted_by(member)
     }
 
-    /// What this member wants another one to do by an operation is about this thing.
-    pub fn asked_about(&self, from: Member, operation: Operation) -> Option<Thing> {
-        self.durable.borrower.asked_about((from, operation))
-    }
-
     /// About how many bytes another member was told that it has not taken, as far as is known.
     pub fn untaken(&self, member: Member) -> usize {
         self.durable.channels.get(&member).map_or(0, |channel| channel.untaken_bytes())

@@ -53,7 +53,7 @@ mod sim;
 pub use far::desk::Relay;
 pub use shell::addresses::{of_interface, reachable};
 pub use shell::available;
-pub use shell::instance::{is_dying, is_served, server_pid};
+pub use shell::instance::{is_among_users, is_dying, is_served, server_pid};
 pub use shell::keeping::TERM as POOL_TERM;
 pub use shell::leftover::{
     FORMAT, Left, claim, examine, format_of, hold, is_claimed, program_of, reads,
@@ -66,4 +66,5 @@ pub use shell::serve::{Outcome, serve, serve_with};
 pub use shell::tickets::check as check_keytab;
 pub use terral_format::ids::Member;
 pub use terral_format::wire::roster::{Invitation, Standing, Verdict};
+pub use terral_store::backing::{check_for_users, home_for, stage_for, unstage_for};
 pub use terral_store::spill::directory::check as check_spill;

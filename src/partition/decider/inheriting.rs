@@ -50,7 +50,7 @@ impl Decider {
         }
         self.unheard.take_unless(|(_, from), ()| *from != member);
         if cx.table.successor(member) == Some((cx.me, Some(member))) {
-            let heard = cx.table.present().filter(|from| cx.local.is_heard_of_removed(*from));
+            let heard = cx.table.present().filter(|from| cx.local.is_trusted(*from));
             heard.for_each(|from| _ = self.unheard.insert((member, from), ()));
         }
         self.resume(cx, out);

@@ -273,6 +273,16 @@ impl State {
         Ok(())
     }
 
+    /// Whether each of several users has a server of his own, this one among them.
+    pub fn is_among_users(&self) -> bool {
+        self.members.is_some() && self.owner().is_some()
+    }
+
+    /// Whose alone this server touches in the permanent store, if it does so.
+    pub fn owner(&self) -> Option<u32> {
+        self.backing.as_ref().and_then(|store| store.owner())
+    }
+
     /// Whether the log has all that was done.
     pub fn is_logged(&self) -> bool {
         self.pending.is_empty()

@@ -143,6 +143,9 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         let lost = !names.is_empty() && names.into_iter().all(his);
         return if lost { Ok(()) } else { Err(denied()) };
     };
+    if all & WRITE != 0 && !is_at_home(state, ino) {
+        return Err(denied());
+    }
     if all | any == 0 || is.uid == user.user {
         return Ok(());
     }
@@ -152,6 +155,16 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         true => Ok(()),
         false => Err(denied()),
     }
+}
+
+/// Whether a file that was born here is only in directories that were: what is written to another
+/// one could not arrive.
+fn is_at_home(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
+        return true;
+    };
+    let born_here = |at: Ino| members.number(at).is_some_and(|at| members.is_born_here(at));
+    state.names.names_of(ino).into_iter().all(|(parent, _)| born_here(parent))
 }
 
 /// A few words, for somebody's terminal.

@@ -43,6 +43,7 @@ pub fn reopen(state: &mut State, caller: &Caller, file: FileRef, how: OpenHow) -
     let attributes = state.attributes(ino);
     let missing = || Error::new(ErrorKind::NotFound, shown(&path));
     permitting::permit_opening(caller, &attributes.ok_or_else(missing)?, how, &path)?;
+    permitting::permit_writing(state, ino, how, &path)?;
     open_ino(state, caller, ino, &path, how)
 }
 
@@ -290,6 +291,7 @@ fn open_there(
     let missing = || Error::new(ErrorKind::NotFound, shown(path));
     let attributes = state.attributes(ino).ok_or_else(missing)?;
     permitting::permit_opening(caller, &attributes, how, path)?;
+    permitting::permit_writing(state, ino, how, path)?;
     Ok(ino)
 }
 

@@ -1,7 +1,7 @@
 //! Whose server adopts what only the permanent store has: what is in directories of root's, where
-//! root's server looks, its owner's does, as he; what is in a user's own directories, his. So all
-//! that comes to be known has its home where it can be read and brought with its owner's rights,
-//! and the kernel looks at them.
+//! root's server looks, its owner's does, as he; what is his in a user's own directories, his. What
+//! another owns there nobody does. So all that comes to be known has its home where it can be read
+//! and brought with its owner's rights, and the kernel looks at them.
 //!
 //! Invariant: root's server takes nothing of what is another's but whose it is, from the store
 //! itself; what his server says of it is believed of that name alone. Not here: what a user's
@@ -18,8 +18,8 @@ use terral_store::backing::Found;
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
 use crate::core::state::State;
-use crate::naming::elsewhere;
 use crate::naming::names::Place;
+use crate::naming::{elsewhere, permitting};
 
 /// Who adopts something.
 pub(super) enum Whose {
@@ -29,9 +29,13 @@ pub(super) enum Whose {
     Theirs(Attributes, Child),
 }
 
-/// Whether this server serves others than its own user, as root's.
-pub fn is_for_users(state: &State) -> bool {
-    state.members.is_some() && state.backing.as_ref().is_some_and(|store| store.is_of_roots())
+/// Whether something was a user's whose server has lost its memory, and is a member no more.
+pub fn is_orphaned(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| state.owner() == Some(0)) else {
+        return false;
+    };
+    let home = members.number(ino).map(|number| number.born());
+    home.is_some_and(|home| home != members.me() && !members.is_in(home))
 }
 
 /// Whose something is that was found in the store, in a directory that is here.
@@ -45,17 +49,14 @@ pub(super) fn whose(
     (directory, name): Place<'_>,
     found: &Found,
 ) -> Result<Whose> {
-    let Some(members) = &state.members else { return Ok(Whose::Ours) };
-    let born_here = members.number(directory).is_some_and(|number| members.is_born_here(number));
-    match (is_for_users(state), found.attributes.uid) {
-        (true, 0) => Ok(Whose::Ours),
-        (true, owner) => theirs(state, caller, (directory, name), owner),
-        // His rights are not those of whose the directory is: what he is let see there the other
-        // one need not be.
-        (false, _) if members.user_of(members.me()).is_some() && !born_here => {
-            Err(refuse(ErrorKind::Denied, name))
+    match (state.owner().filter(|_| state.is_among_users()), found.attributes.uid) {
+        (None, _) => Ok(Whose::Ours),
+        (Some(owner), is) if owner == is => {
+            permitting::permit_names_in(state, directory, name).map(|()| Whose::Ours)
         }
-        (false, _) => Ok(Whose::Ours),
+        (Some(0), owner) => theirs(state, caller, (directory, name), owner),
+        // His rights are not those of whose it is.
+        (Some(_), _) => Err(refuse(ErrorKind::Denied, name)),
     }
 }
 
@@ -72,10 +73,17 @@ fn theirs(
         state.members.iter_mut().try_for_each(|members| members.awaits_server(owner, now))?;
         return Err(state.fetches.wait());
     };
+    let members = state.members.as_ref();
+    let user = members.and_then(|members| members.user_of(server)).cloned().unwrap_or_default();
+    // He is told no names that he may not come to by himself.
+    if !state.names.may_search(&user, directory) {
+        return Err(refuse(ErrorKind::Denied, name));
+    }
     let malformed = || Error::new(ErrorKind::Malformed, "what a user's server says of a name");
     let way = if directory == ROOT { Vec::new() } else { elsewhere::way_to(state, directory)? };
     let asked = Number::new(server, 0).ok_or_else(malformed)?;
-    match elsewhere::told_of(state, caller, asked, Look::Adopt(way, name.into()))? {
+    let told = elsewhere::told_of(state, caller, asked, Look::Adopt(way, name.into()));
+    match told.map_err(not_new)? {
         Outcome::Step(looks, Some(child)) => {
             let known = state.members.as_ref().and_then(|members| members.place(child.number));
             let known = known.and_then(|ino| state.names.inode(ino));
@@ -91,6 +99,12 @@ fn theirs(
         }
         _ => Err(malformed()),
     }
+}
+
+/// Who does not know what has a name puts nothing in its place.
+fn not_new(error: Error) -> Error {
+    let is_away = error.kind == ErrorKind::Backing;
+    if is_away { Error { kind: ErrorKind::System, ..error } } else { error }
 }
 
 /// What another one has adopted has its name here.

@@ -12,8 +12,7 @@ use terral_format::wire::things;
 
 use crate::authority::caller::Caller;
 use crate::core::state::State;
-use crate::far::{asking, committing, lent};
-use crate::naming::adopting;
+use crate::far::{asking, committing};
 use crate::naming::xattr_requests;
 use crate::naming::{charging, elsewhere, executing, lookup, permitting};
 use crate::storage::reclaim;
@@ -38,26 +37,19 @@ pub fn change(
 /// permanent directory, as him. So what is root's stays root's where there are users, and nobody
 /// else gives or takes the names of what is his.
 fn stays_his(state: &State, ino: Ino, change: &Change) -> Result<()> {
-    let is_for_users = adopting::is_for_users(state);
-    let members = state.members.as_ref();
-    let Some(members) = members.filter(|members| members.has_users() || is_for_users) else {
+    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
         return Ok(());
     };
     let home = members.number(ino).map(|number| number.born());
     let user = home.filter(|home| *home != members.me()).and_then(|home| members.user_of(home));
-    let is_roots = is_for_users && home == Some(members.me());
-    if is_roots && change.uid.is_some_and(|uid| uid != 0) {
-        return Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default()));
-    }
+    let is_roots = state.owner() == Some(0) && home == Some(members.me());
     let opens = |mode: u32| is_directory(state, ino) && !permitting::is_roots_way(mode);
-    if is_roots && change.mode.is_some_and(opens) {
-        return Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default()));
-    }
     let gives = |user: &Person| {
         let group = change.gid.is_some_and(|gid| !user.is_in(gid));
         group || change.uid.is_some_and(|uid| uid != user.user)
     };
-    match user.is_some_and(gives) {
+    let others = change.uid.is_some_and(|uid| uid != 0) || change.mode.is_some_and(opens);
+    match user.is_some_and(gives) || (is_roots && others) {
         true => Err(permitting::not_permitted(&state.names.path(ino).unwrap_or_default())),
         false => Ok(()),
     }
@@ -74,11 +66,6 @@ fn is_directory(state: &State, ino: Ino) -> bool {
 pub fn change_here(state: &mut State, caller: &Caller, ino: Ino, change: Change) -> Result<()> {
     permitting::permit_attributes(state, caller, ino, &change)?;
     let change = without_set_id(state, ino, change);
-    let has_users = state.members.as_ref().is_some_and(|members| members.has_users());
-    if has_users && change.uid.is_some() {
-        // Only its owner's server has memory of it.
-        lent::bring_all_of(state, ino);
-    }
     state.record(Fact::Changed { ino, change, time_ns: change.made_ns(state.storage.time_ns()) });
     if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
         let header = state.storage.memory().header(slot);

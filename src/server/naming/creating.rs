@@ -75,8 +75,8 @@ pub fn begin(
         elsewhere::was_changed(state, parent);
         return Ok(None);
     }
-    permitting::permit_making_elsewhere(state, parent, name)?;
-    if let Err(full) = charging::may_make(state, (parent, name)) {
+    let refused = permitting::permit_names_in(state, parent, name);
+    if let Err(full) = refused.and_then(|()| charging::may_make(state, (parent, name))) {
         // What is there already is opened.
         let there = lookup::child(state, caller, parent, name)?;
         return there.map(|ino| Some(Created::There(ino))).ok_or(full);

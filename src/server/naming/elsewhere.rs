@@ -18,7 +18,7 @@ use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
-use crate::naming::permitting::STICKY;
+use crate::naming::permitting::{self, STICKY};
 use crate::naming::stat_ahead;
 
 /// The thing that has what an inode looks like, and a directory's names.
@@ -90,19 +90,6 @@ pub fn was_changed(state: &mut State, ino: Ino) {
     }
 }
 
-/// Refuses to have a user's directory here if this is root's server: what is done in it in the
-/// permanent store is done there as he.
-fn permit_taking(state: &State, ino: Ino) -> Result<()> {
-    let is_for_users = state.backing.as_ref().is_some_and(|store| store.is_of_roots());
-    let number = state.members.as_ref().and_then(|members| members.number(ino));
-    let users =
-        state.members.as_ref().zip(number).is_some_and(|(its, number)| its.is_users(number));
-    match is_for_users && users {
-        true => Err(refuse(ErrorKind::Denied, &state.names.path(ino).unwrap_or_default())),
-        false => Ok(()),
-    }
-}
-
 /// What leads to a directory from the root, and itself.
 ///
 /// # Errors
@@ -125,7 +112,10 @@ pub fn way_to(state: &State, directory: Ino) -> Result<Way> {
 /// # Errors
 /// As [`look`]'s.
 pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
-    inos.iter().try_for_each(|ino| permit_taking(state, *ino))?;
+    for ino in inos {
+        let path = || state.names.path(*ino).unwrap_or_default();
+        permitting::permit_names_in(state, *ino, &path())?;
+    }
     let things = inos.iter().filter_map(|ino| thing_of(state, *ino));
     let directories = things.filter(|thing| matches!(thing, Thing::Directory(_))).collect();
     requiring::hold_all(state, &directories)?;

@@ -9,10 +9,10 @@
 
 use terral_format::disk::membership::Membership;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::{Ino, Number, ROOT, Thing};
+use terral_format::ids::{Ino, ROOT, Thing};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, RenameHow};
-use terral_format::wire::peers::{EXDEV, Work};
+use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -47,21 +47,13 @@ pub fn asked(state: &mut State) -> Result<Option<()>> {
     }
 }
 
-/// The home of something, by its number, if that is another member: of a file; where there are
-/// users, of anything: it is brought as its owner.
-fn home_of(state: &State, ino: Ino) -> Option<Number> {
-    let members = state.members.as_ref().filter(|members| decide(state) && members.has_users());
-    let number = members
-        .and_then(|members| members.number(ino).filter(|number| !members.is_born_here(*number)));
-    number.or_else(|| asking::number_of(state, ino))
-}
-
 /// Has a change of a file's name made by its home. False: that is here, or it has none.
 ///
 /// # Errors
 /// As those of [`asked`].
 pub(super) fn at_home(state: &mut State, caller: &Caller, ino: Ino, what: Change) -> Result<bool> {
-    let Some(number) = home_of(state, ino) else { return Ok(false) };
+    let Some(number) = asking::number_of(state, ino) else { return Ok(false) };
+    permitting::permit_names_of(state, ino, &state.names.path(ino).unwrap_or_default())?;
     requiring::let_go(state);
     let by = By { person: (*caller.person).clone(), what };
     requiring::need(state, Thing::File(number), &Work::Change(by.body()?))?;
@@ -116,43 +108,6 @@ fn is_directory(state: &State, ino: Ino) -> bool {
     state.names.inode(ino).is_some_and(|inode| inode.is_directory())
 }
 
-/// Removes an empty directory, or has its home remove it; `is`: only if it is this one.
-///
-/// # Errors
-/// Those of rmdir(2).
-pub fn remove_directory(
-    state: &mut State,
-    caller: &Caller,
-    path: &[u8],
-    is: Option<Ino>,
-) -> Result<()> {
-    if !state.members.as_ref().is_some_and(|members| members.has_users()) {
-        return making::remove_directory(state, caller, path);
-    }
-    if let Some(done) = asked(state)? {
-        return Ok(done);
-    }
-    let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    let missing = || Error::new(ErrorKind::NotFound, shown(path));
-    let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
-    check(ino, is, path)?;
-    match is_directory(state, ino) && at_home(state, caller, ino, Change::Unname(path.into()))? {
-        true => Ok(()),
-        false => making::remove_directory(state, caller, path),
-    }
-}
-
-/// Takes a name away from what has its home here, whatever that is.
-///
-/// # Errors
-/// Those of unlink(2) and rmdir(2).
-pub fn unname(state: &mut State, caller: &Caller, path: &[u8], ino: Ino) -> Result<()> {
-    match is_directory(state, ino) {
-        true => remove_directory(state, caller, path, Some(ino)),
-        false => unlink(state, caller, path, Some(ino)),
-    }
-}
-
 /// Has a rename done by the home of what is moved. False: that is here, or it is no file.
 ///
 /// # Errors
@@ -180,7 +135,7 @@ pub fn rename(
 /// # Errors
 /// If so: then all is done anew.
 pub fn must_be_ours(state: &mut State, ino: Ino) -> Result<()> {
-    match decide(state) && home_of(state, ino).is_some() {
+    match decide(state) && asking::number_of(state, ino).is_some() {
         true => Err(requiring::anew(state)),
         false => Ok(()),
     }
@@ -243,8 +198,7 @@ pub fn is_alone_below(state: &State, directory: Ino) -> bool {
 /// # Errors
 /// If it must wait for that, or be carried out anew with it.
 pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
-    if speaks_for_one(state) {
-        // It moves only what is its own, between its own and root's.
+    if moves_by_itself(state) {
         return Ok(());
     }
     match state.members.as_ref().and_then(|members| members.moves()) {
@@ -253,36 +207,11 @@ pub fn lock_moves(state: &mut State, again: bool) -> Result<()> {
     }
 }
 
-/// Whether this server is a user's.
-fn speaks_for_one(state: &State) -> bool {
-    state.members.as_ref().is_some_and(|members| members.speaks_for().is_some())
-}
-
-/// Whether a user's server moves a directory by itself: it and all below it is its own, and it goes
-/// from a directory of its own, or of root's, to one. So this one server decides all that could
-/// come to lie in a circle, and nobody else brings anything below. `None`: it is no user's.
-///
-/// # Errors
-/// [`ErrorKind::CrossDevice`] if it does not: who moves it copies it.
-pub(super) fn moves_by_itself(
-    state: &State,
-    moved: &[Ino],
-    directories: [Ino; 2],
-) -> Result<Option<()>> {
-    let Some(members) = state.members.as_ref().filter(|members| members.speaks_for().is_some())
-    else {
-        return Ok(None);
-    };
-    let is_own = |ino: &Ino| members.number(*ino).is_some_and(|its| members.is_born_here(its));
-    let may_be_in = |ino: &Ino| permitting::may_have_directory(state, *ino);
-    let own = moved.iter().all(|ino| is_own(ino) && is_alone_below(state, *ino));
-    match own && directories.iter().all(may_be_in) {
-        true => Ok(Some(())),
-        false => {
-            let path = moved.first().and_then(|ino| state.names.path(*ino)).unwrap_or_default();
-            Err(Error { errno: EXDEV, ..refuse(ErrorKind::CrossDevice, &path) })
-        }
-    }
+/// Whether a user's server moves a directory by itself: it and all below it is its own, and so is
+/// where it goes. So this one server decides all that could come to lie in a circle, and nobody
+/// else brings anything below.
+pub(super) fn moves_by_itself(state: &State) -> bool {
+    state.owner().is_some_and(|owner| owner != 0)
 }
 
 /// What this server moves for another request is there, and all know.

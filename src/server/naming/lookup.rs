@@ -142,6 +142,9 @@ pub fn child(
     }
     match state.names.entry(directory, name) {
         Some(Entry::Here(_)) if is_taken(state, directory, name) => return Ok(None),
+        Some(Entry::Here(ino)) if adopting::is_orphaned(state, ino) => {
+            return adopt_anew(state, caller, (directory, name));
+        }
         Some(Entry::Here(ino)) if lost::is_lost(state, ino) => {
             return as_seen(state, caller, (directory, name), ino).map(Some);
         }
@@ -257,6 +260,24 @@ fn adopt(state: &mut State, caller: &Caller, (directory, name): Place<'_>) -> Re
     let whose = adopting::whose(state, caller, (directory, name), &seen.0)?;
     state.names.reserve()?;
     adopt_found(state, (directory, name), seen, whose).map(Some)
+}
+
+/// A user's server that has it no more is followed by another one, which knows nothing of it.
+fn adopt_anew(
+    state: &mut State,
+    caller: &Caller,
+    (parent, name): Place<'_>,
+) -> Result<Option<Ino>> {
+    let seen = look_there(state, parent, name)?;
+    elsewhere::is_shown_no_more(state, parent)?;
+    let whose = match &seen {
+        Some((found, _)) => Some(adopting::whose(state, caller, (parent, name), found)?),
+        None => None,
+    };
+    state.names.reserve()?;
+    state.record(Membership::Unnamed { parent, name: name.into() });
+    let adopted = seen.zip(whose);
+    adopted.map(|(seen, whose)| adopt_found(state, (parent, name), seen, whose)).transpose()
 }
 
 fn adopt_found(

@@ -9,7 +9,6 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::names::Place;
 use crate::naming::{counting, elsewhere, listing, lookup, permitting, whole};
 use crate::storage::bringing;
 
@@ -83,10 +82,12 @@ pub fn make_at(
     (kind, mode, target): (Kind, u32, &[u8]),
 ) -> Result<Ino> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
-    if state.members.as_ref().is_some_and(|members| members.has_users()) {
-        // It is brought as whose it is: he makes it himself, for which he has the directory.
-        take_for_making(state, caller, ((parent, name), kind), path)?;
-        return make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path);
+    if state.is_among_users() {
+        let there = lookup::child(state, caller, parent, name);
+        if lookup::or_new(there)?.is_some() {
+            return Err(Error::new(ErrorKind::Exists, shown(path)));
+        }
+        permitting::permit_names_in(state, parent, path)?;
     }
     let made = Made { kind, mode, text: target.into() };
     match elsewhere::change(state, caller, parent, Change::Make(name.into(), made))? {
@@ -97,25 +98,6 @@ pub fn make_at(
         }
         None => make_in(state, caller, &New { place: (parent, name), kind, mode, target }, path),
     }
-}
-
-/// Has a directory here in which something is to be made, if that may be.
-fn take_for_making(
-    state: &mut State,
-    caller: &Caller,
-    ((parent, name), kind): (Place<'_>, Kind),
-    path: &[u8],
-) -> Result<()> {
-    // What would be refused then is refused before.
-    let there = lookup::child(state, caller, parent, name);
-    if lookup::or_new(there)?.is_some() {
-        return Err(Error::new(ErrorKind::Exists, shown(path)));
-    }
-    permitting::permit_change_in(state, caller, parent, path)?;
-    if kind == Kind::Directory {
-        permitting::permit_directory_in(state, parent, path)?;
-    }
-    elsewhere::take_all(state, &[parent])
 }
 
 /// The place of what another member says it has made.

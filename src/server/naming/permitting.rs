@@ -1,7 +1,6 @@
 //! What permission bits and owners allow. Nothing here changes anything.
 
-use terral_format::ids::{Ino, Number, ROOT};
-use terral_format::local::names::Inode;
+use terral_format::ids::{Ino, ROOT};
 use terral_format::local::tables::access;
 use terral_format::wire::message::{Attributes, Change, Kind, OpenHow};
 use terral_format::wire::person::Person;
@@ -33,22 +32,24 @@ pub(super) fn is_roots_way(mode: u32) -> bool {
 
 /// The bits of a directory that is made by root's server where there are users, as by a umask.
 pub(super) fn roots_bits(state: &State, mode: u32) -> u32 {
-    let is_for_users = state.backing.as_ref().is_some_and(|store| store.is_of_roots());
-    if is_for_users && !is_roots_way(mode) { mode & !OTHERS_WRITE } else { mode }
+    let is_roots = state.owner() == Some(0);
+    if is_roots && !is_roots_way(mode) { mode & !OTHERS_WRITE } else { mode }
 }
 
 impl Names {
     /// Whether a person may search all that leads to something, by one of its names at least, as
     /// far as the tables know its names.
     pub fn may_reach(&self, person: &Person, ino: Ino) -> bool {
+        let names = self.names_of(ino);
+        names.is_empty() || names.into_iter().any(|(parent, _)| self.may_search(person, parent))
+    }
+
+    /// Whether a person may search a directory, and all that leads to it.
+    pub fn may_search(&self, person: &Person, directory: Ino) -> bool {
         let above = |at: &Ino| self.name_of(*at).filter(|_| *at != ROOT).map(|name| name.0);
         let searches =
             |at: Ino| self.inode(at).is_some_and(|is| person.may(&is.attributes(), SEARCH));
-        let leads = |(parent, _): (Ino, Vec<u8>)| {
-            std::iter::successors(Some(parent), above).take(PATH_MAX).all(searches)
-        };
-        let names = self.names_of(ino);
-        names.is_empty() || names.into_iter().any(leads)
+        std::iter::successors(Some(directory), above).take(PATH_MAX).all(searches)
     }
 }
 
@@ -78,55 +79,63 @@ pub fn permit_opening(
     permit(caller, attributes, want, path)
 }
 
+/// Refuses to open for writing what a user has in a directory of root's, where each user has a
+/// server: no new version of it could get its name there.
+pub fn permit_writing(state: &State, ino: Ino, how: OpenHow, path: &[u8]) -> Result<()> {
+    let writes = u64::from(how.access) & access::WRITE != 0 || how.truncate;
+    match writes && !is_at_home(state, ino) {
+        true => Err(Error::new(ErrorKind::Denied, shown(path))),
+        false => Ok(()),
+    }
+}
+
+/// Whether something is only in directories of whose it is, where each user has a server.
+pub fn is_at_home(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
+        return true;
+    };
+    let home = |ino: Ino| members.number(ino).map(|number| number.born());
+    state.names.names_of(ino).into_iter().all(|(parent, _)| home(parent) == home(ino))
+}
+
 /// Refuses who may not change the names of a directory, and all where it was removed since it was
 /// looked up.
 pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[u8]) -> Result<()> {
     match state.names.inode(directory).filter(|inode| inode.links > 0) {
         Some(inode) => {
             permit(caller, &inode.attributes(), CHANGE, path)?;
-            permit_server(state, &inode, path)
+            permit_names_in(state, directory, path)
         }
         None => Err(Error::new(ErrorKind::NotFound, shown(path))),
     }
 }
 
-/// Refuses to change names, whoever asks for it, where this server could not bring that to the
-/// permanent store: a user's has his rights there, and root's touches no directory of a user's.
-fn permit_server(state: &State, directory: &Inode, path: &[u8]) -> Result<()> {
-    let Some((members, store)) = state.members.as_ref().zip(state.backing.as_ref()) else {
-        return Ok(());
-    };
-    let is_users = || members.number(directory.ino).is_some_and(|of| members.is_users(of));
-    let may = match members.speaks_for() {
-        Some(user) => user.may(&directory.attributes(), CHANGE),
-        None => !(store.is_of_roots() && is_users()),
-    };
-    if may { Ok(()) } else { Err(Error::new(ErrorKind::Denied, shown(path))) }
-}
-
-/// Whether a directory of this server's, if it is a user's, may be in this one: in his own, or in
-/// one of root's. That it is in another user's only that one's server could say, and others do not
-/// believe that of it, so that none is in two places.
-pub(super) fn may_have_directory(state: &State, directory: Ino) -> bool {
-    let Some(members) = state.members.as_ref() else { return true };
-    let born = members.number(directory).map(Number::born);
-    let his = [Some(members.me()), Some(members.control())].contains(&born);
-    members.speaks_for().is_none() || his
-}
-
-/// Refuses one where it may not be.
-pub(super) fn permit_directory_in(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
-    match may_have_directory(state, directory) {
+/// Refuses to change names, where each user has a server, but those of a directory that was born
+/// here: its owner's server alone changes them, whatever the bits say.
+///
+/// # Errors
+/// [`ErrorKind::Denied`].
+pub fn permit_names_in(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    match is_own(state, directory) {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Denied, shown(path))),
     }
 }
 
-/// Refuses root's server a file in a user's directory, which it could not bring there.
-pub(super) fn permit_making_elsewhere(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
-    let members = state.members.as_ref().filter(|members| members.speaks_for().is_none());
-    let inode = members.and_then(|_| state.names.inode(directory));
-    inode.map_or(Ok(()), |inode| permit_server(state, &inode, path))
+/// The same of names of something: none is changed of what was born at another user's server.
+///
+/// # Errors
+/// As [`not_permitted`]'s.
+pub fn permit_names_of(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
+    if is_own(state, ino) { Ok(()) } else { Err(not_permitted(path)) }
+}
+
+/// Whether something was born here, where each user has a server.
+fn is_own(state: &State, ino: Ino) -> bool {
+    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
+        return true;
+    };
+    members.number(ino).is_some_and(|number| members.is_born_here(number))
 }
 
 /// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).
@@ -138,6 +147,7 @@ pub fn permit_removal(
     path: &[u8],
 ) -> Result<()> {
     permit_change_in(state, caller, directory, path)?;
+    permit_names_of(state, ino, path)?;
     let found = [directory, ino].map(|ino| state.names.inode(ino).map(|inode| inode.attributes()));
     let [Some(directory), Some(removed)] = found else { return Ok(()) };
     permit_taking(caller, &directory, &removed, path)

@@ -200,7 +200,8 @@ impl<'c> Plan<'c> {
         let attributes = self.permit(state, directory, WRITE | SEARCH, path)?;
         match attributes.links {
             0 => Err(refuse(ErrorKind::NotFound, path)),
-            _ => Ok(()),
+            _ if self.made.contains_key(&directory) => Ok(()),
+            _ => permitting::permit_names_in(state, directory, path),
         }
     }
 
@@ -213,6 +214,9 @@ impl<'c> Plan<'c> {
         path: &[u8],
     ) -> Result<()> {
         self.permit_change_in(state, directory, path)?;
+        if !self.made.contains_key(&ino) {
+            permitting::permit_names_of(state, ino, path)?;
+        }
         let directory = self.attributes(state, directory, path)?;
         let taken = self.attributes(state, ino, path)?;
         permitting::permit_taking(self.caller, &directory, &taken, path)

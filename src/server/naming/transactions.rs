@@ -256,7 +256,6 @@ fn make_directory(state: &mut State, plan: &mut Plan<'_>, path: &[u8], mode: u32
         return Err(refuse(ErrorKind::Exists, path));
     }
     plan.permit_change_in(state, place.0, path)?;
-    permitting::permit_directory_in(state, place.0, path)?;
     plan.makes_directory(state, place, permitting::roots_bits(state, mode));
     Ok(())
 }

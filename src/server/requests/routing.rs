@@ -204,7 +204,7 @@ fn done(state: &mut State, who: &Caller, request: Request<'_>) -> Result<()> {
     let session = who.session;
     match request {
         Request::MakeDirectory { path, mode } => making::make_directory(state, who, path, mode),
-        Request::RemoveDirectory(path) => homes::remove_directory(state, who, path, None),
+        Request::RemoveDirectory(path) => making::remove_directory(state, who, path),
         Request::Unlink(path) => homes::remove(state, who, path),
         Request::Rename { from, to, how } => links::rename(state, who, from, to, how),
         Request::Link { target, path } => further::link(state, who, &target, path),

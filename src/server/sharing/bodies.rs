@@ -19,7 +19,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{places, shown};
 use crate::members::copies::Copy;
-use crate::naming::{elsewhere, exchanging, homes, whole};
+use crate::naming::{adopting, elsewhere, exchanging, homes, whole};
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -61,8 +61,11 @@ pub fn child(state: &State, directory: &Inode, name: &[u8]) -> Option<Child> {
     told(state, name.into(), &inode)
 }
 
-/// What has this name, as others are told.
+/// What has this name, as others are told: nothing if that is to be looked for anew.
 pub fn told(state: &State, name: Vec<u8>, inode: &Inode) -> Option<Child> {
+    if adopting::is_orphaned(state, inode.ino) {
+        return None;
+    }
     let number = state.members.as_ref()?.number(inode.ino)?;
     let text = state.names.target(inode.ino).unwrap_or_default();
     Some(Child { name, number, kind: inode.kind, text })
@@ -78,8 +81,10 @@ pub fn body_of(state: &State, thing: Thing) -> Result<Body> {
     let attributes = state.attributes(inode.ino).ok_or_else(|| gone(thing))?;
     match thing {
         Thing::Directory(_) => {
-            let whole = !whole::may_have_more(state, &inode);
-            Directory { attributes, names: children(state, &inode), whole }.body()
+            let names = children(state, &inode);
+            let all = names.len() == state.names.children(&inode).count();
+            let whole = all && !whole::may_have_more(state, &inode);
+            Directory { attributes, names, whole }.body()
         }
         _ => Node { attributes }.body(),
     }
@@ -206,7 +211,7 @@ pub fn has_names(
         state.record(Membership::Unnamed { parent, name });
         left.push(inode.ino);
     }
-    let has_users = state.members.as_ref().is_some_and(|members| members.has_users());
+    let has_users = state.is_among_users();
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
         // What a user's server may have said of it is nothing that its home does not know.

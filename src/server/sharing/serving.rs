@@ -20,9 +20,7 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{
-    adopting, attributes, creating, exchanging, further, homes, links, listing, lookup,
-};
+use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
 use crate::naming::{preparing, xattr_requests};
 use crate::sharing::{
     adopting as adopter, bodies, circles, containers, credentials, everywhere, leasing,
@@ -184,7 +182,7 @@ pub fn look(
         (Thing::Directory(_), Look::Names(after)) => after,
         _ => return Ok(Outcome::Attributes(attributes)),
     };
-    let mut names = match adopting::is_for_users(state) {
+    let mut names = match state.is_among_users() {
         true => all_names(state, &caller(&By { person: by.person, what: () })?, &inode)?,
         false => bodies::children(state, &inode),
     };
@@ -201,8 +199,9 @@ pub fn look(
     Ok(Outcome::Names(page, last))
 }
 
-/// All names of a directory of root's. Those that only the permanent store has stand for nothing
-/// that is known yet: who lists them begins no server of whom they are.
+/// All names of a directory, where each user has a server. Those that only the permanent store has
+/// stand for nothing that is known yet: who lists them begins no server of whom they are, nor is
+/// refused all of them for what another owns there.
 fn all_names(state: &mut State, caller: &Caller, directory: &Inode) -> Result<Vec<Child>> {
     let unknown = state.members.as_ref().and_then(|members| Number::new(members.me(), 0));
     let names = listing::names_of(state, caller, directory.ino)?.into_iter();
@@ -223,7 +222,7 @@ fn find(state: &mut State, caller: &Caller, directory: Ino, look: &Look) -> Resu
         Look::Name(name) | Look::Step(name) => {
             lookup::child(state, caller, directory, name).map(drop)
         }
-        Look::Names(_) if adopting::is_for_users(state) => Ok(()),
+        Look::Names(_) if state.is_among_users() => Ok(()),
         Look::Names(_) => {
             let names = listing::names_of(state, caller, directory)?;
             let mut late = Ok(());
@@ -340,7 +339,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
             Ok(Outcome::Done(None))
         }
         Change::Unname(path) => {
-            homes::unname(state, &caller, &path, parent)?;
+            homes::unlink(state, &caller, &path, Some(parent))?;
             Ok(Outcome::Done(None))
         }
         Change::Move(from, to, how) => {

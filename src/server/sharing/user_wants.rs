@@ -17,7 +17,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::members::role::NOBODY;
-use crate::naming::{elsewhere, permitting};
+use crate::naming::elsewhere;
 use crate::sharing::bodies;
 
 /// `r`, `w` and `x` of permission bits.
@@ -88,7 +88,8 @@ pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look)
 /// What a member wants changed, whose user, if it speaks for one alone, may change that.
 ///
 /// # Errors
-/// As those of [`may_look`]; [`ErrorKind::Malformed`].
+/// As those of [`may_look`]; [`ErrorKind::Malformed`]; [`ErrorKind::Unauthorized`] for names, where
+/// each user has a server: nobody else changes them.
 pub fn change_of(
     state: &mut State,
     user: Option<&Person>,
@@ -96,20 +97,43 @@ pub fn change_of(
     body: &Body,
 ) -> Result<By<Change>> {
     let by = By::<Change>::of(body)?;
+    if changes_names(&by.what) && (user.is_some() || state.is_among_users()) {
+        return Err(refused("names of another user's"));
+    }
     if let Some(user) = user {
         may_change(state, user, thing, &by.what)?;
     }
     Ok(by)
 }
 
-/// What a user's server wants changed, if he may change that. What has a path, or a name in a
-/// directory that is here, is looked at when it is done, for him.
+/// Whether something gets a name by that, or loses one.
+fn changes_names(change: &Change) -> bool {
+    match change {
+        Change::Name(_)
+        | Change::Make(..)
+        | Change::Remove(_)
+        | Change::Unname(_)
+        | Change::Move(..)
+        | Change::LetGo
+        | Change::LetGoOf(..)
+        | Change::Swap(..)
+        | Change::Link { .. } => true,
+        Change::Attributes(_)
+        | Change::Xattr { .. }
+        | Change::Revoke(_)
+        | Change::Logout(_)
+        | Change::Container(..)
+        | Change::Prepare(..)
+        | Change::Commit(_)
+        | Change::Resolve(..) => false,
+    }
+}
+
+/// What a user's server wants changed, if he may change that.
 ///
 /// # Errors
 /// As those of [`may_look`].
 fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -> Result<()> {
-    let caller = Caller { session: NOBODY, person: user.clone().into() };
-    let inode = |state: &State| bodies::inode_of(state, thing);
     let denied = || Error::new(ErrorKind::Denied, format!("{thing:?}"));
     match change {
         Change::Revoke(_) => return Err(refused("revoking")),
@@ -121,43 +145,13 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         }
         Change::Logout(_) => return Ok(()),
         Change::Xattr { .. } => {
-            let inode = inode(state)?;
+            let inode = bodies::inode_of(state, thing)?;
             if !user.may(&inode.attributes(), WRITE) {
                 return Err(denied());
             }
         }
-        Change::LetGo => {
-            let ino = inode(state)?.ino;
-            if !reaches(state, user, ino)? {
-                return Err(denied());
-            }
-            let names = state.names.names_of(ino);
-            return names.into_iter().try_for_each(|(parent, name)| {
-                permitting::permit_removal(state, &caller, parent, ino, &name)
-            });
-        }
-        Change::LetGoOf(directory, name) | Change::Swap(directory, name) => {
-            let ino = inode(state)?.ino;
-            if !reaches(state, user, ino)? {
-                return Err(denied());
-            }
-            let place = state.members.as_ref().and_then(|members| members.place(*directory));
-            let parent = place.ok_or_else(denied)?;
-            let is_it = |(at, is): &(Ino, Vec<u8>)| *at == parent && is == name;
-            if !state.names.names_of(ino).iter().any(is_it) {
-                return Err(denied());
-            }
-            return permitting::permit_removal(state, &caller, parent, ino, name);
-        }
-        // It is brought as whose it is: his server makes it.
-        Change::Make(..) => return Err(refused("something that is made for a user")),
-        // By name, or by their owner: looked at as it is done.
-        Change::Remove(_)
-        | Change::Attributes(_)
-        | Change::Unname(_)
-        | Change::Move(..)
-        | Change::Name(_)
-        | Change::Link { .. } => {}
+        // By their owner: looked at as it is done.
+        _ => {}
     }
     let ino = bodies::subject_of(state, thing, change)?.ino;
     match reaches(state, user, ino)? {

@@ -1,14 +1,14 @@
 //! What is heard of a member that speaks for one user alone. Its process is his, so nothing of it
-//! is believed but what he may say: it asks as him, whatever it says of who asks; what it has
-//! looks like his, and has only names that a directory of his may have; of what others have lost
-//! it knows nothing.
+//! is believed but what he may say: it asks as him, whatever it says of who asks; it has nothing of
+//! others'; what was born at it looks like his, and what its directories have was born at it, too;
+//! of what others have lost it knows nothing.
 //!
 //! Invariant: what comes out of here is what such a member says that keeps to the rules. Not here:
 //! what it is given (`members/role/users`), and what it asks of files (`far/users`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use terral_format::ids::{Ino, Member, NUMBERS, Number, Thing};
+use terral_format::ids::{Member, NUMBERS, Number, Thing};
 use terral_format::local::geometry::FILE_BYTES_MAX;
 use terral_format::wire::attributes::{Attributes, Kind};
 use terral_format::wire::body::Body;
@@ -23,12 +23,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
-use crate::sharing::bodies;
 
-/// `w` and `x` of a directory: its names may be changed.
-const CHANGE: u32 = 3;
-/// Where only who owns something takes its name away.
-const STICKY: u32 = 0o1000;
 /// So many bytes of answers and the like may wait for a member to take them.
 const UNTAKEN_MAX: usize = 64 << 20;
 /// Most failures and conflicts that one says of itself.
@@ -79,23 +74,19 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
             Message::Want { work: Work::Look(body) | Work::Find(body), .. }
             | Message::Ask { look: body, .. } => *body = asks::<Look>(body, &user)?,
             Message::Want { work: Work::Change(body), .. } => *body = asks::<Change>(body, &user)?,
-            Message::Lend { thing, body: Some(body), .. }
-            | Message::Show { thing, body: Some(body), .. }
-            | Message::Return { thing, body, .. } => *body = is(state, from, *thing, body)?,
-            Message::Looked { thing, answer: body, .. } => {
-                *body = answers(state, from, (Some(*thing), None), body)?;
+            Message::Show { thing, body: Some(body), .. } => {
+                *body = is(state, from, *thing, body)?;
             }
-            Message::Done { operation, answer: Ok(body) } => {
-                let members = state.members.as_ref();
-                let asked = members.and_then(|members| members.asked_about(from.0, *operation));
-                *body = answers(state, from, (None, asked), body)?;
+            Message::Done { answer: Ok(body), .. } => *body = answers(state, from, body)?,
+            // It has nothing of others', nor they anything of its.
+            Message::Lend { .. } | Message::Return { .. } | Message::Looked { .. } => {
+                return Err(Error::new(ErrorKind::Malformed, "what nobody has lent"));
             }
             Message::Holds { held, more, .. } => {
                 held.clear();
                 *more = false;
             }
             Message::Want { work: Work::Take, .. }
-            | Message::Lend { .. }
             | Message::Show { .. }
             | Message::Done { .. }
             | Message::Recall { .. }
@@ -146,28 +137,22 @@ fn asks<T: Asked>(body: &Body, user: &Person) -> Result<Body> {
 
 /// What a thing of its is.
 fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Result<Body> {
+    if thing.number().born() != from.0 {
+        return Err(Error::new(ErrorKind::Malformed, "what somebody else has"));
+    }
     if body.bytes().is_empty() {
-        // Only of what is its own it says that it is gone.
-        let gone = "somebody else's directory is gone";
-        return match thing.number().born() == from.0 {
-            true => Ok(body.clone()),
-            false => Err(Error::new(ErrorKind::Malformed, gone)),
-        };
+        // It is gone.
+        return Ok(body.clone());
     }
     match thing {
         Thing::Directory(_) => {
             let mut directory = Directory::of(body)?;
             directory.attributes.kind = Kind::Directory;
-            let place = Place::of(state, from, thing);
-            directory.names.retain(|child| place.may_have(child));
             let mut once = BTreeSet::new();
-            directory
-                .names
-                .retain(|child| child.kind != Kind::Directory || once.insert(child.number));
-            match place.others() {
-                Some(others) => others.stay(&mut directory),
-                None => has_owner(&mut directory.attributes, from.1),
-            }
+            let names = &mut directory.names;
+            names.retain(|child| is_its(state, from.0, child));
+            names.retain(|child| child.kind != Kind::Directory || once.insert(child.number));
+            has_owner(&mut directory.attributes, from.1);
             directory.body()
         }
         Thing::File(_) | Thing::Chunk(..) => {
@@ -178,54 +163,33 @@ fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Resu
     }
 }
 
-/// What came of something that it was to do; `thing`: with one that it has, which this server
-/// decides; `asked`: with one that it decides itself.
-fn answers(
-    state: &State,
-    from: (Member, &Person),
-    (thing, asked): (Option<Thing>, Option<Thing>),
-    body: &Body,
-) -> Result<Body> {
+/// What came of something that it was to do, with what it decides.
+fn answers(state: &State, from: (Member, &Person), body: &Body) -> Result<Body> {
     if body.bytes().is_empty() {
         return Ok(body.clone());
     }
-    let place = thing.map(|thing| Place::of(state, from, thing));
-    let of_others = place.as_ref().is_some_and(|place| place.others().is_some());
-    let sound = |child: &Child| match &place {
-        Some(place) => place.may_have(child),
-        None => {
-            let own = child.kind != Kind::Directory || child.number.born() == from.0;
-            own && is_named(child)
-                && is_sound(state, from.0, child)
-                && may_be_called(state, asked, child)
-        }
-    };
-    let own = |child: Option<Child>| child.filter(|child| sound(child));
-    let looks = |attributes: &mut Attributes| match thing.filter(|_| of_others) {
-        Some(thing) => {
-            let inode = bodies::inode_of(state, thing);
-            let is = inode.ok().and_then(|inode| state.attributes(inode.ino));
-            is.into_iter().for_each(|is| *attributes = is);
-        }
-        None => has_owner(attributes, from.1),
-    };
+    let own = |child: Option<Child>| child.filter(|child| is_its(state, from.0, child));
     let outcome = match Outcome::of(body)? {
         Outcome::Attributes(mut attributes) => {
-            looks(&mut attributes);
+            has_owner(&mut attributes, from.1);
             Outcome::Attributes(attributes)
         }
         Outcome::Step(mut attributes, child) => {
-            looks(&mut attributes);
+            has_owner(&mut attributes, from.1);
             Outcome::Step(attributes, own(child))
         }
         Outcome::Name(child) => Outcome::Name(own(child)),
         Outcome::Names(mut names, last) => {
-            names.retain(sound);
+            // What only the store has stands for nothing that is known yet.
+            let unknown = |child: &Child| Number::new(from.0, 0) == Some(child.number);
+            names.retain(|child| {
+                is_its(state, from.0, child) || (unknown(child) && is_named(child))
+            });
             Outcome::Names(names, last)
         }
         Outcome::Done(number) => Outcome::Done(number.filter(|it| it.born() == from.0)),
         Outcome::Safety(mut safety) => {
-            looks(&mut safety.attributes);
+            has_owner(&mut safety.attributes, from.1);
             safety.failure.iter_mut().for_each(be_plain);
             Outcome::Safety(safety)
         }
@@ -262,39 +226,21 @@ fn has_owner(attributes: &mut Attributes, user: &Person) {
     attributes.size = attributes.size.min(FILE_BYTES_MAX);
 }
 
+/// Whether a name in a directory of its may be one, and stand for that: for what was born at it,
+/// and is what it was.
+fn is_its(state: &State, from: Member, child: &Child) -> bool {
+    let place = state.members.as_ref().and_then(|members| members.place(child.number));
+    let known = place.and_then(|ino| state.names.inode(ino));
+    let is = known.is_none_or(|inode| inode.kind == child.kind);
+    let own = child.number.born() == from && child.number.counted() != 0;
+    is && own && is_named(child)
+}
+
 /// Whether a name may be one, and what it says of a link, too.
 fn is_named(child: &Child) -> bool {
     let name = child.name.as_slice();
     let odd = matches!(name, b"" | b"." | b"..") || name.len() > NAME_MAX;
-    let is_something = child.number.counted() != 0;
-    let sound = is_something && child.text.len() <= TEXT_MAX;
-    !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && sound
-}
-
-/// Whether what a name stands for may be what it is said to be.
-fn is_sound(state: &State, from: Member, child: &Child) -> bool {
-    let Some(members) = &state.members else { return false };
-    let known = members.place(child.number).and_then(|ino| state.names.inode(ino));
-    let is_member = members.roster().certificate(child.number.born()).is_some();
-    match known {
-        Some(inode) => inode.kind == child.kind,
-        None => is_member && (child.number.born() == from || !members.is_born_here(child.number)),
-    }
-}
-
-/// Whether a name in a directory of its may stand for that, as far as it was born here: how it is
-/// called is known, or is just to be known. Else what is done with the name would be done with
-/// somebody else's file.
-fn may_be_called(state: &State, directory: Option<Thing>, child: &Child) -> bool {
-    let Some(members) = state.members.as_ref() else { return false };
-    if !members.is_born_here(child.number) {
-        return true;
-    }
-    let ino = Ino(child.number.counted());
-    let at = directory.and_then(|thing| members.place(thing.number()));
-    let names = state.names.names_of(ino);
-    let is_it = |(above, name): &(Ino, Vec<u8>)| Some(*above) == at && *name == child.name;
-    members.is_created(ino) || names.iter().any(is_it)
+    !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && child.text.len() <= TEXT_MAX
 }
 
 /// What a frame wants done: how many things, and how many bytes say so.
@@ -304,115 +250,6 @@ fn wants(frame: &Frame) -> (usize, usize) {
         _ => None,
     });
     wants.fold((0, 0), |(count, bytes), its| (count + 1, bytes + its))
-}
-
-/// A directory that such a member has, or decides, as the tables here have it.
-struct Place<'s> {
-    state: &'s State,
-    from: (Member, &'s Person),
-    /// This server decides it.
-    is_decided: bool,
-    /// What it looks like.
-    is: Option<Attributes>,
-    /// What its names stand for.
-    names: BTreeMap<Vec<u8>, Child>,
-}
-
-impl<'s> Place<'s> {
-    fn of(state: &'s State, from: (Member, &'s Person), thing: Thing) -> Self {
-        let inode = bodies::inode_of(state, thing).ok();
-        let is = inode.and_then(|inode| state.attributes(inode.ino));
-        // What it has made is his, be it that nobody here has looked at that yet.
-        let is = is.filter(|_| thing.number().born() != from.0);
-        let names = inode.map(|inode| bodies::children(state, &inode)).unwrap_or_default();
-        let names = names.into_iter().map(|child| (child.name.clone(), child)).collect();
-        let is_decided = state.members.as_ref().is_some_and(|members| members.decides(thing));
-        Place { state, from, is_decided, is, names }
-    }
-
-    /// It, if it is somebody else's, who let this one change names in it.
-    fn others(&self) -> Option<&Self> {
-        self.is.as_ref().filter(|is| is.uid != self.from.1.user).map(|_| self)
-    }
-
-    /// Whether nothing but what is his may lose its name here.
-    fn is_sticky(&self) -> bool {
-        self.is.as_ref().is_some_and(|is| is.mode & STICKY != 0 || !self.from.1.may(is, CHANGE))
-    }
-
-    /// Whether he may give names here.
-    fn may_name(&self) -> bool {
-        self.is.as_ref().is_none_or(|is| self.from.1.may(is, CHANGE))
-    }
-
-    /// Whether it is his, as far as is known here.
-    fn is_his(&self, child: &Child) -> bool {
-        let place = self.state.members.as_ref().and_then(|members| members.place(child.number));
-        let inode = place.and_then(|ino| self.state.names.inode(ino));
-        let is_his = inode.is_some_and(|inode| inode.attributes().uid == self.from.1.user);
-        child.number.born() == self.from.0 || is_his
-    }
-
-    /// Whether it may have this name. What is not its own, and was not there, it may have only if
-    /// it decides itself what is in it; but no directory, so that none is in two places, and no
-    /// file that was born here: its home knows what it is called.
-    fn may_have(&self, child: &Child) -> bool {
-        let from = self.from.0;
-        if !is_named(child) || !is_sound(self.state, from, child) {
-            return false;
-        }
-        let others = self.others().is_some();
-        let was_there = self.names.values().any(|known| known.number == child.number);
-        if self.names.get(&child.name).is_some_and(|known| known.number == child.number) {
-            return true;
-        }
-        if child.number.born() == from {
-            return !others || self.may_name();
-        }
-        let members = self.state.members.as_ref();
-        let is_here = members.is_none_or(|members| members.is_born_here(child.number));
-        // How a file is called that was born here is its home's to say.
-        if is_here && child.kind == Kind::File {
-            return false;
-        }
-        match was_there {
-            true => !others || !self.is_sticky() || self.is_his(child),
-            // Who decides the directory knows what is in it; and what was born here, who has it.
-            false => !self.is_decided && child.kind != Kind::Directory && !is_here,
-        }
-    }
-
-    /// What this one may not take away from somebody else's directory stays: its looks, and names
-    /// of directories, and, where it is sticky, of anything that is not its own.
-    fn stay(&self, directory: &mut Directory) {
-        let Some(is) = &self.is else { return };
-        let stays = |child: &&Child| {
-            let bound = self.is_sticky() || child.kind == Kind::Directory;
-            (bound && !self.is_his(child)) || !self.may_name()
-        };
-        let kept: Vec<_> = self.names.values().filter(stays).cloned().collect();
-        let said = directory.names.iter().map(|child| (child.number, child.kind));
-        let is_dir = |(number, kind): (Number, Kind)| (kind == Kind::Directory).then_some(number);
-        let said: BTreeSet<Number> = said.filter_map(is_dir).collect();
-        for child in kept {
-            // Where it is not sticky a directory may have got another name in it.
-            let moved = !self.is_sticky() && said.contains(&child.number);
-            if !moved {
-                directory.names.retain(|other| other.name != child.name);
-                directory.names.push(child);
-            }
-        }
-        let count = |names: &mut dyn Iterator<Item = &Child>| {
-            names.filter(|child| child.kind == Kind::Directory).count() as u32
-        };
-        let [before, now] = [count(&mut self.names.values()), count(&mut directory.names.iter())];
-        let (modified_ns, changed_ns) =
-            (directory.attributes.modified_ns, directory.attributes.changed_ns);
-        // It may have more than somebody says who has had it.
-        directory.whole = false;
-        let links = (is.links + now).saturating_sub(before);
-        directory.attributes = Attributes { modified_ns, changed_ns, links, ..*is };
-    }
 }
 
 /// What such a member says of a directory that gets another path: it moves none, as the control
@@ -442,11 +279,8 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
         Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback()) => {
             Err(Error::new(ErrorKind::Malformed, "a user's server on another machine"))
         }
-        Control::Hands(mut directories) => {
-            // Of what nobody has heard of nothing is needed.
-            directories.retain(|number| !is_unheard_of(state, Thing::Directory(*number)));
-            Ok(Control::Hands(directories))
-        }
+        // Nobody else has what is his.
+        Control::Hands(_) => Ok(Control::Hands(Vec::new())),
         said => Ok(said),
     }
 }

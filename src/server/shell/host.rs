@@ -85,6 +85,8 @@ pub struct Host {
     segments: Arc<Segments>,
     user: u32,
     group: u32,
+    /// Programs of its user's that become another one are not let in.
+    serves_one: bool,
     /// Lock directories that are open for probing, by number: 64 descriptions each.
     lock_directories: Mutex<Vec<Option<File>>>,
 }
@@ -151,7 +153,14 @@ impl Host {
     pub fn new(directory: PathBuf, instance: InstanceId, segments: Arc<Segments>) -> Self {
         let (user, group) = (process::user(), process::group());
         let lock_directories = Mutex::default();
-        Host { directory, instance, segments, user, group, lock_directories }
+        let serves_one = false;
+        Host { directory, instance, segments, user, group, serves_one, lock_directories }
+    }
+
+    /// Each of several users has a server of his own: nobody else's programs use this one, nor
+    /// those of its user's that become another.
+    pub fn serves_one(&mut self, does: bool) {
+        self.serves_one = does;
     }
 
     fn object(&self, ino: Ino) -> PathBuf {
@@ -199,7 +208,8 @@ impl Machine for Host {
     }
 
     fn may_act(&self, pid: u32, person: &Person) -> bool {
-        Reach::of(pid).is_some_and(|reach| reach.includes(person))
+        let is_let_in = !self.serves_one || person.user == self.user;
+        is_let_in && Reach::of(pid).is_some_and(|reach| reach.includes(person))
     }
 
     fn copy_of(&self, pid: u32, descriptor: u32) -> Option<Ino> {

@@ -46,6 +46,9 @@ use crate::shell::spill_file;
 /// The byte of the file `lock` that a server holds.
 const SERVED: u8 = 0;
 
+/// The file that says so of an instance which began as one user's among several.
+pub const AMONG_USERS: &str = "among-users";
+
 /// Programs of earlier versions do not know of the spill.
 const KNOWS_SPILL: u16 = 5;
 
@@ -118,6 +121,11 @@ fn serve_alone(directory: &Path) -> Result<File> {
     Err(Error::new(ErrorKind::Busy, context))
 }
 
+/// Whether an instance began as one user's among several, each with a server of his own.
+pub fn is_among_users(directory: &Path) -> bool {
+    directory.join(AMONG_USERS).exists()
+}
+
 /// Whether a live server holds the instance.
 pub fn is_served(directory: &Path) -> bool {
     let file = File::open(directory.join("lock"));
@@ -166,6 +174,10 @@ fn make(options: &Options, lock: File, log_path: &Path) -> Result<Instance> {
     make_directory(&directory.join(nodes::DIRECTORY), 0o700)?;
     // What cannot be is refused before there is an instance.
     drop(spill_of(options, &began)?);
+    if options.among_users {
+        let path = directory.join(AMONG_USERS);
+        File::create(&path).map_err(failed(&path))?;
+    }
     let log = Log::create(log_path, &[Local::Began(began.clone()).into()])?;
     let instance = assemble(options, lock, log, began, &[])?;
     instance.state.names.show(instance.state.starts);
@@ -219,6 +231,11 @@ fn take_over(options: &Options, lock: File, log_path: &Path) -> Result<Instance>
     if !began.geometry.is_sane() {
         return corrupt("geometry out of bounds");
     }
+    if options.among_users && !is_among_users(directory) {
+        let context =
+            "it served one user, and has what that one could read: `terral recover` first";
+        return Err(Error::new(ErrorKind::Invalid, context));
+    }
     let mut began = began.clone();
     let rewritten = moved(&mut began, options) || log.oldest() < Transaction::VERSION;
     clear_names(directory, &began.geometry)?;
@@ -267,11 +284,13 @@ fn assemble(
         return Err(Error::new(ErrorKind::Malformed, "regions"));
     };
     let segments = Arc::new(Segments::new(directory.clone(), began.geometry.segments));
-    let machine = Host::new(directory.clone(), began.instance, segments.clone());
+    let among_users = is_among_users(directory);
+    let mut machine = Host::new(directory.clone(), began.instance, segments.clone());
+    machine.serves_one(among_users);
     let world = Arc::new(Clock);
     let offset = &mapped[0].view::<Superblock>(0).clock_offset;
     let now = clock::time_ns(offset, world.wall_ns());
-    let (backing, root) = backing_of(&began, machine.user(), machine.group(), now)?;
+    let (backing, root) = backing_of((&began, among_users), &machine, now)?;
     // Programs of that time may still be there, and do not know of spilled chunks.
     let spill = if log.oldest() < KNOWS_SPILL { None } else { spill_of(options, &began)? };
     let memory = Memory::new(began.geometry, shared(&mapped), segments).with_spill(spill);
@@ -302,14 +321,18 @@ fn spill_of(options: &Options, began: &Began) -> Result<Option<Spill>> {
 
 type Store = Option<Arc<dyn Backing>>;
 
-fn backing_of(began: &Began, user: u32, group: u32, now: u64) -> Result<(Store, Attributes)> {
+fn backing_of(
+    (began, among_users): (&Began, bool),
+    machine: &Host,
+    now: u64,
+) -> Result<(Store, Attributes)> {
     let mut root = Attributes {
         ino: ROOT,
         kind: Kind::Directory,
         mode: 0o755,
         links: 2,
-        uid: user,
-        gid: group,
+        uid: machine.user(),
+        gid: machine.group(),
         size: 4096,
         accessed_ns: now,
         modified_ns: now,
@@ -317,7 +340,7 @@ fn backing_of(began: &Began, user: u32, group: u32, now: u64) -> Result<(Store, 
     };
     let Some(path) = &began.backing else { return Ok((None, root)) };
     let path = PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path));
-    let backing = Dir::open(&path)?;
+    let backing = if among_users { Dir::open_among_users(&path) } else { Dir::open(&path) }?;
     // A permanent store that is away at a restart must not keep the memory from being served.
     if let Ok(found) = backing.stat(b"") {
         root = Attributes { ino: ROOT, ..found.attributes };

@@ -97,4 +97,7 @@ pub struct Options {
     pub principals: Option<Listing>,
     /// Once this process is gone and no client is left, finish and leave.
     pub launcher: Option<u32>,
+    /// Each of several users has a server of his own, this one among them: used at the first start
+    /// only, and refused for an instance that began without.
+    pub among_users: bool,
 }

@@ -17,6 +17,7 @@ use terral_transport::nodes;
 
 use crate::core::world::World;
 use crate::shell::host::Clock;
+use crate::shell::instance::AMONG_USERS;
 use crate::shell::spill_file;
 
 /// What the name of an instance begins with of which nothing is needed any more.
@@ -27,7 +28,8 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 14] = [
+const OTHERS: [&[u8]; 15] = [
+    AMONG_USERS.as_bytes(),
     b"audit",
     b"headers",
     b"instructions",

@@ -18,7 +18,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::{check_path, failed, roots, shown};
+use super::{check_path, failed, own_way, shown};
 
 /// To look at a directory, and nothing more.
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -41,8 +41,8 @@ const NEAR: [i64; 9] = [
 pub(super) struct Root {
     path: PathBuf,
     seen: Mutex<Option<Seen>>,
-    /// Nothing but root's is touched, by ways that are root's own.
-    roots: bool,
+    /// Whose alone is touched, by ways that are his own.
+    owner: Option<u32>,
 }
 
 /// Which directory on which file system it was when last opened.
@@ -61,23 +61,24 @@ pub(super) struct Place {
     pub(super) within: Vec<u8>,
     /// The last component.
     pub(super) name: Vec<u8>,
-    /// Only what is root's is touched there.
-    pub(super) roots: bool,
+    /// Whose alone is touched there.
+    pub(super) owner: Option<u32>,
 }
 
 impl Root {
     pub(super) fn new(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)
             .map_err(|error| failed(&error, &shown(path.as_os_str().as_bytes())))?;
-        let root = Root { path, seen: Mutex::new(None), roots: false };
+        let root = Root { path, seen: Mutex::new(None), owner: None };
         root.open()?;
         Ok(root)
     }
 
-    /// One in which nothing but root's is touched, by ways that are root's own.
-    pub(super) fn of_roots(path: &Path) -> Result<Self> {
-        let root = Root { roots: true, ..Root::new(path)? };
-        roots::must_be_shut(&root.open()?).map_err(|error| root.failed("serve", b"", error))?;
+    /// One in which nothing is touched but what is this process' user's, by ways that are his own.
+    pub(super) fn of_one(path: &Path) -> Result<Self> {
+        let owner = Some(rustix::process::geteuid().as_raw());
+        let root = Root { owner, ..Root::new(path)? };
+        own_way::must_be_shut(&root.open()?).map_err(|error| root.failed("serve", b"", error))?;
         Ok(root)
     }
 
@@ -88,9 +89,9 @@ impl Root {
         seen.is_some_and(|seen| !NEAR.contains(&seen.file_system.0))
     }
 
-    /// Whether nothing but root's is touched.
-    pub(super) fn is_of_roots(&self) -> bool {
-        self.roots
+    /// Whose alone is touched.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.owner
     }
 
     pub(super) fn describe(&self) -> String {
@@ -100,8 +101,13 @@ impl Root {
     /// The error for what the system said about `path`.
     pub(super) fn failed(&self, what: &str, path: &[u8], error: Errno) -> Error {
         let mut failure = self.failed_io(what, path, &error.into());
-        if self.roots && error == Errno::PERM {
-            let why = "; it is not root's, or others may rename on the way there (sticky bit)";
+        if error == Errno::PERM
+            && let Some(owner) = self.owner
+        {
+            let why = match owner {
+                0 => "; it is not root's, or others may rename on the way there (sticky bit)",
+                _ => "; it, or a directory on the way there, is neither yours nor only root's",
+            };
             failure.context.push_str(why);
         }
         failure
@@ -135,7 +141,7 @@ impl Root {
         {
             return Ok(directory.into());
         }
-        if self.roots && seen.is_some() {
+        if self.owner.is_some() && seen.is_some() {
             // Who may rename above it could have put any of root's there.
             let why = "is another directory than before; restart Terral";
             return Err(Error::new(ErrorKind::Backing, format!("{} {why}", self.describe())));
@@ -160,21 +166,23 @@ impl Root {
         check_path(path)?;
         let root = self.open()?;
         let (within, name) = split(path);
-        let opened = match self.roots {
-            true => roots::way(&root, within).and_then(|at| roots::open(&at, name, flags)),
-            false => open_beneath(&root, path, flags),
+        let opened = match self.owner {
+            Some(owner) => own_way::way(&root, within, owner)
+                .and_then(|at| own_way::open(&at, name, flags, owner)),
+            None => open_beneath(&root, path, flags),
         };
         opened.map(File::from).map_err(|error| self.failed(what, path, error))
     }
 
     /// Opens what is at `path` only to look at it, whosever it is.
     pub(super) fn look_at(&self, what: &str, path: &[u8]) -> Result<File> {
-        if !self.roots {
+        let Some(owner) = self.owner else {
             return self.open_at(what, path, OFlags::PATH);
-        }
+        };
         check_path(path)?;
         let (within, name) = split(path);
-        let looked = roots::way(&self.open()?, within).and_then(|at| roots::look(&at, name));
+        let way = own_way::way(&self.open()?, within, owner);
+        let looked = way.and_then(|at| own_way::look(&at, name));
         looked.map(File::from).map_err(|error| self.failed(what, path, error))
     }
 
@@ -182,15 +190,16 @@ impl Root {
     pub(super) fn directory(&self, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
         let root = self.open().map_err(|_| Errno::IO)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = match self.roots {
-            true => roots::way(&root, b"").and_then(|at| roots::open(&at, name, flags)),
-            false => rustix::fs::openat(&root, name, flags, Mode::empty()),
+        let opened = match self.owner {
+            Some(owner) => own_way::way(&root, b"", owner)
+                .and_then(|at| own_way::open(&at, name, flags, owner)),
+            None => rustix::fs::openat(&root, name, flags, Mode::empty()),
         };
         match opened {
             Ok(directory) => Ok(Some(directory)),
             // Missing, a link or a file, or closed to us.
             Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-            Err(Errno::PERM) if self.roots => Ok(None),
+            Err(Errno::PERM) if self.owner.is_some() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -204,16 +213,16 @@ impl Root {
             return Err(Error::new(ErrorKind::Busy, context));
         }
         let root = self.open()?;
-        let opened = match self.roots {
-            false => open_beneath(&root, within, DIRECTORY),
-            true => roots::way(&root, within).and_then(|at| {
-                roots::must_be_free(&at, name)?;
+        let opened = match self.owner {
+            None => open_beneath(&root, within, DIRECTORY),
+            Some(owner) => own_way::way(&root, within, owner).and_then(|at| {
+                own_way::must_be_free(&at, name, owner)?;
                 Ok(at)
             }),
         };
         let directory = opened.map_err(|error| self.failed(what, path, error))?;
-        let (within, name, roots) = (within.to_vec(), name.to_vec(), self.roots);
-        Ok(Place { directory, within, name, roots })
+        let (within, name, owner) = (within.to_vec(), name.to_vec(), self.owner);
+        Ok(Place { directory, within, name, owner })
     }
 }
 
@@ -225,10 +234,10 @@ impl Place {
 
     /// What is there, links not followed; `None` if nothing.
     pub(super) fn look(&self) -> rustix::io::Result<Option<File>> {
-        if !self.roots {
+        let Some(owner) = self.owner else {
             return look(&self.directory, &self.name);
-        }
-        match roots::open(&self.directory, &self.name, OFlags::PATH) {
+        };
+        match own_way::open(&self.directory, &self.name, OFlags::PATH, owner) {
             Ok(file) => Ok(Some(file.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error),

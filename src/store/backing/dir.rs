@@ -19,12 +19,15 @@ use terral_format::{Error, ErrorKind, Result};
 use super::access::{with_access, with_own_access};
 use super::attributes::{by_name, fingerprint, fingerprint_now, found, read_full, touched};
 use super::beneath::{Place, Root, rename_new};
-use super::home::is_staging;
+use super::home::{is_staging, make_staging};
 use super::sign::{has_sign, leave_sign};
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
 use super::{Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
+
+/// Permission bits of the group.
+const GROUP: u32 = 0o070;
 
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
@@ -41,14 +44,16 @@ impl Dir {
         Ok(Dir { root: Arc::new(Root::new(path)?) })
     }
 
-    /// The same for a process of root's that serves others, too: nothing but root's is touched in
-    /// it, by ways on which nobody else renames that. All else is [`ErrorKind::Denied`], with
-    /// `EPERM`; [`Source::stat`] says of what is another's how it looks, and whose it is.
+    /// The same where each user has a process of his own: nothing is touched in it but what is
+    /// this process' user's, by ways on which nobody but root and he renames that. All else is
+    /// [`ErrorKind::Denied`], with `EPERM`; [`Source::stat`] says of what is another's how it
+    /// looks, and whose it is.
     ///
     /// # Errors
-    /// As those of [`Dir::open`]; [`ErrorKind::Denied`] if the directory is not such a one itself.
-    pub fn open_roots(path: &Path) -> Result<Self> {
-        Ok(Dir { root: Arc::new(Root::of_roots(path)?) })
+    /// As those of [`Dir::open`]; [`ErrorKind::Denied`] if the directory is not root's, or others
+    /// may make names in it.
+    pub fn open_among_users(path: &Path) -> Result<Self> {
+        Ok(Dir { root: Arc::new(Root::of_one(path)?) })
     }
 
     fn look(&self, what: &str, path: &[u8]) -> Result<File> {
@@ -174,13 +179,20 @@ impl Source for Dir {
         self.root.is_far()
     }
 
-    fn is_of_roots(&self) -> bool {
-        self.root.is_of_roots()
+    fn owner(&self) -> Option<u32> {
+        self.root.owner()
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {
         with_access(&self.root, &[path], || {
-            self.found("stat", path, &self.root.look_at("stat", path)?)
+            let file = self.root.look_at("stat", path)?;
+            let mut found = self.found("stat", path, &file)?;
+            if self.root.owner().is_some()
+                && xattrs::has_acl(&file).map_err(|error| self.root.failed("stat", path, error))?
+            {
+                found.attributes.mode &= !GROUP;
+            }
+            Ok(found)
         })
     }
 
@@ -277,7 +289,12 @@ impl Sink for Dir {
 
     fn sync(&self) -> Result<()> {
         // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
-        let directory = self.root.open_at("sync", b"", OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let directory = match self.root.owner() {
+            // What is root's he opens nothing of; the staging directory is his, and there.
+            Some(owner) if owner != 0 => File::from(make_staging(&self.root)?),
+            _ => self.root.open_at("sync", b"", flags)?,
+        };
         rustix::fs::syncfs(&directory).map_err(|error| self.root.failed("sync", b"", error))
     }
 
@@ -341,7 +358,7 @@ impl NameSink for Dir {
 
     fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let (one, other) = (self.root.place("exchange", from)?, self.root.place("exchange", to)?);
-        for place in [&one, &other].into_iter().filter(|place| place.roots) {
+        for place in [&one, &other].into_iter().filter(|place| place.owner.is_some()) {
             let there = place.look().map_err(|error| self.root.failed("exchange", from, error))?;
             if there.is_none() {
                 return Err(self.root.failed("exchange", from, Errno::NOENT));
@@ -371,7 +388,7 @@ impl NameSink for Dir {
         let (at, onto) = ((&old.directory, &*old.name), (&new.directory, &*new.name));
         let renamed = match new.look().map_err(fail)? {
             // What somebody makes there now is his.
-            None if new.roots => rename_new(at, onto),
+            None if new.owner.is_some() => rename_new(at, onto),
             _ => rustix::fs::renameat(at.0, at.1, onto.0, onto.1),
         };
         match renamed {
@@ -383,7 +400,10 @@ impl NameSink for Dir {
                     self.root.full(to)
                 );
                 let error = Error::new(ErrorKind::CrossDevice, context);
-                return self.move_across(&old, &new, error);
+                return match self.root.owner() {
+                    Some(_) => Err(error),
+                    None => self.move_across(&old, &new, error),
+                };
             }
             Err(error) => return Err(self.root.failed("rename to", to, error)),
         }

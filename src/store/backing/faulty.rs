@@ -130,8 +130,8 @@ impl<B: Source> Source for Faulty<B> {
         self.inner.is_far()
     }
 
-    fn is_of_roots(&self) -> bool {
-        self.inner.is_of_roots()
+    fn owner(&self) -> Option<u32> {
+        self.inner.owner()
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {

@@ -1,7 +1,9 @@
 //! The staging directory: where versions grow that nobody sees yet.
 //!
-//! It is `.terral` in the root, or `.terral-UID` where that is another user's. One is accepted only
-//! if it is ours and nobody else can write into it: who could would choose what gets a name.
+//! It is `.terral` in the root, or `.terral-UID` where that is another user's; where each user has
+//! a process of his own, the first for root and the second for another, for whom root has made it.
+//! One is accepted only if it is ours and nobody else can write into it: who could would choose
+//! what gets a name.
 //!
 //! Not here: what lies in it (`staged`).
 
@@ -22,9 +24,13 @@ const PRIVATE: u32 = 0o700;
 const OTHERS_WRITE: u32 = 0o022;
 
 /// What it may be called, in order of preference.
-pub(super) fn staging_names() -> [Vec<u8>; 2] {
-    let own = format!("-{}", rustix::process::geteuid().as_raw());
-    [STAGING.to_vec(), [STAGING, own.as_bytes()].concat()]
+pub(super) fn staging_names(root: &Root) -> Vec<Vec<u8>> {
+    let of = |user: u32| [STAGING, format!("-{user}").as_bytes()].concat();
+    match root.owner() {
+        Some(0) => vec![STAGING.to_vec()],
+        Some(user) => vec![of(user)],
+        None => vec![STAGING.to_vec(), of(rustix::process::geteuid().as_raw())],
+    }
 }
 
 /// Whether a name of the root is that of anybody's staging directory.
@@ -37,15 +43,16 @@ pub(super) fn is_staging(name: &[u8]) -> bool {
 /// Opens the staging directory of this name; `None` if there is none or it is not ours alone.
 pub(super) fn open_own(root: &Root, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(home) = root.directory(name)? else { return Ok(None) };
-    Ok(is_own(&home)?.then_some(home))
+    Ok(is_own(root, &home)?.then_some(home))
 }
 
 /// Whether a directory is ours and nobody else can write into it.
-fn is_own(home: &OwnedFd) -> rustix::io::Result<bool> {
+fn is_own(root: &Root, home: &OwnedFd) -> rustix::io::Result<bool> {
     let found = rustix::fs::fstat(home)?;
     let shut = found.st_mode & OTHERS_WRITE == 0;
     let own = || found.st_uid == rustix::process::geteuid().as_raw();
-    Ok(shut && (own() || owner_here(home) == Some(found.st_uid)))
+    let taken_for = || root.owner().is_none() && owner_here(home) == Some(found.st_uid);
+    Ok(shut && (own() || taken_for()))
 }
 
 /// Whom the file system takes us for: a server of files may give what we make to somebody else.
@@ -59,7 +66,7 @@ fn owner_here(home: &OwnedFd) -> Option<u32> {
 
 /// Finds the staging directory.
 pub(super) fn find_staging(root: &Root) -> rustix::io::Result<Option<OwnedFd>> {
-    for name in staging_names() {
+    for name in staging_names(root) {
         if let Some(home) = open_own(root, &name)? {
             return Ok(Some(home));
         }
@@ -74,7 +81,7 @@ pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
     if let Some(home) = find_staging(root).map_err(fail)? {
         return Ok(home);
     }
-    for name in staging_names() {
+    for name in staging_names(root) {
         match rustix::fs::mkdirat(&directory, &*name, Mode::from_raw_mode(PRIVATE)) {
             Err(Errno::EXIST) => {
                 // Another server of ours may just have made it.
@@ -84,20 +91,20 @@ pub(super) fn make_staging(root: &Root) -> Result<OwnedFd> {
             }
             done => {
                 done.map_err(fail)?;
-                return open_made(&directory, &name).map_err(fail);
+                return open_made(root, (&directory, &name)).map_err(fail);
             }
         }
     }
-    let [_, own] = staging_names();
+    let own = staging_names(root).pop().unwrap_or_default();
     let what = "is not yours alone; have it removed, or take another directory";
     Err(Error::new(ErrorKind::Denied, format!("{} {what}", root.full(&own))))
 }
 
 /// Opens a staging directory that was just made; the umask may have closed it to us.
-fn open_made(root: &OwnedFd, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+fn open_made(root: &Root, (at, name): (&OwnedFd, &[u8])) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = rustix::fs::openat(root, name, flags, Mode::empty())?;
-    if !is_own(&made)? {
+    let made = rustix::fs::openat(at, name, flags, Mode::empty())?;
+    if !is_own(root, &made)? {
         return Err(Errno::PERM);
     }
     let made = File::from(made);

@@ -20,7 +20,7 @@ mod name_sink;
 
 mod attributes;
 
-mod roots;
+mod own_way;
 
 mod beneath;
 
@@ -31,6 +31,8 @@ mod home;
 mod links;
 
 mod sign;
+
+mod given;
 
 mod staged;
 
@@ -52,6 +54,7 @@ pub mod conformance;
 #[cfg(test)]
 mod tests;
 
+pub use given::{Owner, check_for_users, home_for, stage_for, unstage_for};
 pub use name_sink::{NameSink, Touched};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
 pub use source::{Found, Listing, Source, Xattrs};

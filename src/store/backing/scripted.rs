@@ -113,7 +113,7 @@ impl Scripted {
         Scripted { far, ..self }
     }
 
-    /// The same handle, for a server of root's that serves others, too: nothing but what is root's
+    /// The same handle, for root's server where others have their own: nothing but what is root's
     /// is touched by it, where nobody else renames that. What it was to touch is [noted].
     ///
     /// [noted]: Scripted::touched
@@ -122,11 +122,17 @@ impl Scripted {
         Scripted { whose: Whose::Roots, ..self }
     }
 
-    /// The same handle, for a server of a user's: it does what the permission bits let him, and
-    /// what it makes is his.
+    /// The same handle, for a server of a user's: it touches what is his, below directories of his
+    /// or of root's, as the permission bits let him, and what it makes is his.
     #[must_use]
     pub fn of_user(self, user: u32) -> Self {
         Scripted { whose: Whose::User(user), ..self }
+    }
+
+    /// The same handle, for any program of a user's: it does what the permission bits let him.
+    #[must_use]
+    pub fn of_program(self, user: u32) -> Self {
+        Scripted { whose: Whose::Program(user), ..self }
     }
 
     /// What was not root's, and was to be touched by a handle of root's.
@@ -256,8 +262,12 @@ impl Source for Scripted {
         self.far
     }
 
-    fn is_of_roots(&self) -> bool {
-        self.whose == Whose::Roots
+    fn owner(&self) -> Option<u32> {
+        match self.whose {
+            Whose::Anybody | Whose::Program(_) => None,
+            Whose::Roots => Some(0),
+            Whose::User(user) => Some(user),
+        }
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {

@@ -12,7 +12,7 @@ use super::home::{find_staging, make_staging};
 use super::staged::label;
 
 /// As what it lies there: the first file of an instance is a directory, and is not staged.
-fn name(number: u128) -> String {
+pub(super) fn name_of(number: u128) -> String {
     label(Ino(0), InstanceId(number))
 }
 
@@ -21,7 +21,7 @@ pub(super) fn leave_sign(root: &Root, number: u128) -> Result<()> {
     let fail = |error: Errno| root.failed("leave a sign in", STAGING, error);
     let home = make_staging(root)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let made = rustix::fs::openat(&home, &*name(number), flags, Mode::from_raw_mode(0o600));
+    let made = rustix::fs::openat(&home, &*name_of(number), flags, Mode::from_raw_mode(0o600));
     let made = made.map_err(fail)?;
     // Others look for it through a server of files, perhaps.
     rustix::fs::fsync(&made).map_err(fail)
@@ -31,6 +31,6 @@ pub(super) fn leave_sign(root: &Root, number: u128) -> Result<()> {
 pub(super) fn has_sign(root: &Root, number: u128) -> Result<bool> {
     let fail = |error: Errno| root.failed("look for a sign in", STAGING, error);
     let Some(home) = find_staging(root).map_err(fail)? else { return Ok(false) };
-    let found = look(&home, name(number).as_bytes()).map_err(fail)?;
+    let found = look(&home, name_of(number).as_bytes()).map_err(fail)?;
     Ok(found.is_some())
 }

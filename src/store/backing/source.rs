@@ -44,10 +44,11 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// Whether it touches nothing but what is root's, as it serves others, too: of what is another
-    /// user's it says, by [`Source::stat`], whose it is.
-    fn is_of_roots(&self) -> bool {
-        false
+    /// Whose alone is touched, by its number, where each of several users has a process of his own:
+    /// of what is another's it says, by [`Source::stat`], how it looks and whose it is. `None`: one
+    /// process touches all, as far as the kernel lets it.
+    fn owner(&self) -> Option<u32> {
+        None
     }
 
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.

@@ -112,7 +112,9 @@ impl DirStaged {
             let name = self.label.as_bytes();
             let ready = Ready { root: &self.root, file: &file, directory: &home, name };
             let put = match ready.put((&place, path), expect, announce) {
-                Err(error) if error.kind == ErrorKind::CrossDevice => {
+                Err(error)
+                    if error.kind == ErrorKind::CrossDevice && self.root.owner().is_none() =>
+                {
                     self.put_copy((&home, &file), (&place, path), attributes, expect, announce)?
                 }
                 done => done?,
@@ -431,9 +433,13 @@ fn copy_file(from: &Place, directory: &OwnedFd, name: &[u8]) -> std::io::Result<
 pub(super) fn clean(root: &Root, instance: InstanceId) -> Result<()> {
     let fail = |error: Errno| root.failed("clean", STAGING, error);
     let directory = root.open()?;
-    for name in staging_names() {
+    for name in staging_names(root) {
         let Some(home) = open_own(root, &name).map_err(fail)? else { continue };
         clean_home(root, &home, &prefix(instance)).map_err(fail)?;
+        if root.owner().is_some_and(|owner| owner != 0) {
+            // Root has made it, and gives its name.
+            continue;
+        }
         match rustix::fs::unlinkat(&directory, &*name, AtFlags::REMOVEDIR) {
             // Others are still at work.
             Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST) => {}

@@ -265,7 +265,7 @@ fn a_link_over_a_name_that_was_cut_short_leaves_nothing() {
 fn places(directory: &TempDir) -> (Place, Place) {
     let place = |name: &[u8]| {
         let (directory, within) = (open(directory), Vec::new());
-        Place { directory, within, name: name.to_vec(), roots: false }
+        Place { directory, within, name: name.to_vec(), owner: None }
     };
     (place(b"file"), place(b"other"))
 }

@@ -23,6 +23,17 @@ pub(super) fn set(file: &File, name: &[u8], value: Option<&[u8]>) -> Result<(), 
     }
 }
 
+/// Whether it has a POSIX ACL: then its group's permission bits are a mask, and say nothing of what
+/// the group may (acl(5)).
+pub(super) fn has_acl(file: &File) -> Result<bool, Errno> {
+    match rustix::fs::getxattr(by_name(file), "system.posix_acl_access", &mut [0; 0][..]) {
+        Ok(_) | Err(Errno::RANGE) => Ok(true),
+        // A file system without any, or a symbolic link.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// All `user.*` ones with their values.
 pub(super) fn all(file: &File) -> Result<Xattrs, Errno> {
     let path = by_name(file);

@@ -54,13 +54,15 @@ impl Local for Here<'_> {
         is_directory && (self.state.backing.is_none() || creates(work))
     }
 
-    /// A member without the role storage has nothing that would be lost with it: it asks.
+    /// A member without the role storage has nothing that would be lost with it: it asks. Where
+    /// each user has a server, nobody has what is another's: root's has nothing of a user's.
     fn may_go(&self, thing: Thing, to: Member, how: Giving) -> bool {
         let keeps = self.placement.stores(to) || how != Giving::Lend;
-        keeps && self.users.get(&to).is_none_or(|user| self.may_have((to, user), thing, how))
+        let stays = self.state.is_among_users() && how != Giving::Show;
+        keeps && !stays && self.users.get(&to).is_none_or(|user| self.may_have(user, thing, how))
     }
 
-    fn is_heard_of_removed(&self, member: Member) -> bool {
+    fn is_trusted(&self, member: Member) -> bool {
         !self.users.contains_key(&member)
     }
 

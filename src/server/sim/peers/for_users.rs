@@ -12,7 +12,7 @@ use terral_format::wire::things::{By, Child, Look, Outcome};
 
 use super::dir::there;
 use super::hostile_user::frame;
-use super::users::{BOB, house, person, put, roots, set_mode};
+use super::users::{BOB, gives, house, person, put, roots, set_mode};
 use super::{Peers, member};
 use crate::sharing::users;
 
@@ -34,33 +34,46 @@ fn a_users_server_that_says_nothing_keeps_no_directory_from_moving() {
 }
 
 #[test]
+fn who_needs_what_his_server_does_not_answer_hears_so_after_a_minute() {
+    let mut peers = house(36);
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"all/his", b"his").expect("put");
+    gives(&dir, b"all/his", (BOB, 0o644));
+    peers.stat(0, b"bob").expect("his server has said what that is");
+    // It lives, as far as anybody knows, and says nothing.
+    peers.stopped = Some((2, Duration::from_secs(3600)));
+    for (at, path) in [(0, &b"all/his"[..]), (1, b"all/his"), (0, b"bob/new"), (1, b"bob/f")] {
+        let begin = roots(&mut peers, |state| state.world.now());
+        let error = peers.stat(at, path).expect_err("nobody else knows");
+        assert_eq!(error.errno, 5, "{at} {path:?}: {error}");
+        let took = roots(&mut peers, |state| state.world.now().since(begin));
+        assert!(took < Duration::from_secs(70), "{path:?}: {took:?}");
+    }
+    // Nobody waits for him who needs nothing of his.
+    peers.make_directory(0, b"all/d").expect("root may");
+    peers.make_directory(1, b"alice/d").expect("she may");
+}
+
+#[test]
 fn what_he_says_that_a_name_stands_for_is_no_file_of_others() {
     let mut peers = house(33);
     put(&mut peers, 0, b"all/roots", b"root's");
     peers.ask(0, set_mode(b"all/roots", 0o600)).expect("root may");
     let number = peers.stat(0, b"all/roots").expect("there").number;
     let child = Child { name: b"his".to_vec(), number, kind: Kind::File, text: Vec::new() };
-    let bobs = Thing::Directory(peers.stat(0, b"bob").expect("there").number);
     let operation = Operation { by: member(0), number: 1 };
     for outcome in [Outcome::Name(Some(child.clone())), Outcome::Names(vec![child], true)] {
-        let answer = outcome.body().expect("fits");
-        let said = [
-            Message::Done { operation, answer: Ok(answer.clone()) },
-            Message::Looked { operation, thing: bobs, answer },
-        ];
-        for message in said {
-            let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
-            let body = match heard.expect("heard").messages.remove(0) {
-                Message::Done { answer: Ok(body), .. } | Message::Looked { answer: body, .. } => {
-                    body
-                }
-                other => panic!("{other:?}"),
-            };
-            match Outcome::of(&body).expect("one") {
-                Outcome::Name(is) => assert_eq!(is, None),
-                Outcome::Names(names, _) => assert!(names.is_empty(), "{names:?}"),
-                other => panic!("{other:?}"),
-            }
+        let answer = Ok(outcome.body().expect("fits"));
+        let message = Message::Done { operation, answer };
+        let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
+        let Message::Done { answer: Ok(body), .. } = heard.expect("heard").messages.remove(0)
+        else {
+            panic!("another message");
+        };
+        match Outcome::of(&body).expect("one") {
+            Outcome::Name(is) => assert_eq!(is, None),
+            Outcome::Names(names, _) => assert!(names.is_empty(), "{names:?}"),
+            other => panic!("{other:?}"),
         }
     }
 }

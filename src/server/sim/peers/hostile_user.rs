@@ -3,9 +3,10 @@
 
 use std::net::SocketAddr;
 
-use terral_format::ids::{Member, NUMBERS, Number, Operation, ServerId, Thing};
+use terral_format::ids::{Ino, Member, NUMBERS, Number, Operation, ServerId, Thing};
 use terral_format::moment::Moment;
-use terral_format::wire::attributes::Kind;
+use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::body::Body;
 use terral_format::wire::far::{Act, Id, Question, What};
 use terral_format::wire::locks::{FarOwner, Locker, Waiting};
 use terral_format::wire::message::{OpenHow, Request};
@@ -86,7 +87,6 @@ fn two_directories_are_not_each_in_the_other_whatever_their_owner_says() {
 #[test]
 fn he_asks_in_nobody_elses_name_and_for_nothing_that_he_makes_up() {
     let mut peers = house(12);
-    put(&mut peers, 2, b"all/b", b"his");
     let known = Thing::Directory(peers.stat(0, b"all").expect("there").number);
     for (number, by) in [(NUMBERS, member(2)), (u64::MAX, member(2)), (1, member(1))] {
         let error = admitted(&mut peers, want(number, by, known)).expect_err("refused");
@@ -363,55 +363,68 @@ fn he_has_so_much_under_way_and_no_more() {
 }
 
 #[test]
-fn of_a_directory_of_roots_that_he_had_he_says_no_new_names_where_he_may_give_none() {
+fn he_has_nothing_of_others_nor_anybody_anything_of_his() {
     let mut peers = house(47);
-    let root = Thing::Directory(peers.stat(0, b"").expect("there").number);
-    let bob = peers.stat(0, b"bob").expect("there").number;
-    let child = |name: &[u8], number| {
-        let (name, text) = (name.to_vec(), Vec::new());
-        Child { name, number, kind: Kind::Directory, text }
+    let directory = |path: &[u8], peers: &mut Peers| {
+        Thing::Directory(peers.stat(0, path).expect("there").number)
     };
-    let attributes = *peers.stat(0, b"").expect("there");
-    let attributes = terral_format::wire::attributes::Attributes {
-        ino: terral_format::ids::Ino(0),
-        kind: Kind::Directory,
-        mode: 0o777,
-        links: 9,
-        uid: BOB,
-        gid: BOB,
-        size: 0,
-        accessed_ns: 0,
-        modified_ns: attributes.modified_ns,
-        changed_ns: 0,
-    };
-    let whole = true;
-    let his = Number::new(member(2), 77).expect("few");
-    for names in [
-        vec![child(b"bob", bob), child(b"alice", bob), child(b"carol", his)],
-        vec![child(b"carol", bob)],
-        Vec::new(),
-    ] {
-        let said = Directory { attributes, names, whole }.body().expect("fits");
-        let message = returned(root, said);
-        let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
-        let Message::Return { body, .. } = heard.expect("heard").messages.remove(0) else {
-            panic!("another message");
-        };
-        let heard = Directory::of(&body).expect("one");
-        let bobs: Vec<_> = heard.names.iter().filter(|child| child.number == bob).collect();
-        assert!(bobs.len() == 1 && bobs[0].name == b"bob", "{bobs:?}");
-        assert!(heard.names.iter().all(|child| child.number != his), "{heard:?}");
-        assert_eq!((heard.attributes.uid, heard.attributes.mode), (0, 0o755));
+    let all = [&b""[..], b"all", b"bob"].map(|path| directory(path, &mut peers));
+    for thing in all {
+        let loan = terral_format::ids::Loan { by: member(0), number: 1 };
+        let operation = Operation { by: member(0), number: 1 };
+        let answer = Outcome::Names(Vec::new(), true).body().expect("fits");
+        for message in [
+            Message::Return { thing, loan, body: Body::default(), in_use: false },
+            Message::Lend { operation, thing, loan, body: None },
+            Message::Looked { operation, thing, answer },
+        ] {
+            let heard = admitted(&mut peers, message).map(drop);
+            assert_eq!(heard.map_err(|error| error.kind), Err(ErrorKind::Malformed), "{thing:?}");
+        }
+        // Nor does he show what is not his.
+        let show = Message::Show { operation, thing, loan, body: Some(Body::default()) };
+        assert_eq!(admitted(&mut peers, show).is_ok(), thing == all[2], "{thing:?}");
+        // He is lent nothing, whatever he asks for.
+        let lent = roots(&mut peers, |state| {
+            let members = state.members.as_ref().expect("one");
+            [1, 2].map(|to| members.may_lend(thing, member(to), state))
+        });
+        assert_eq!(lent, [false; 2], "{thing:?}");
     }
-    // Nor that it is gone.
-    let body = terral_format::wire::body::Body::default();
-    let message = returned(root, body);
-    let heard = roots(&mut peers, |state| users::admit(state, frame(vec![message])));
-    assert_eq!(heard.map(drop).map_err(|error| error.kind), Err(ErrorKind::Malformed));
 }
 
-/// He gives a directory back.
-fn returned(thing: Thing, body: terral_format::wire::body::Body) -> Message {
-    let loan = terral_format::ids::Loan { by: member(0), number: 1 };
-    Message::Return { thing, loan, body, in_use: false }
+#[test]
+fn what_his_directories_have_was_born_at_his_server() {
+    let mut peers = house(49);
+    put(&mut peers, 0, b"all/roots", b"root's");
+    let [roots_file, bob] =
+        [&b"all/roots"[..], b"bob"].map(|path| peers.stat(0, path).expect("there").number);
+    let child = |name: &[u8], number, kind| {
+        let (name, text) = (name.to_vec(), Vec::new());
+        Child { name, number, kind, text }
+    };
+    let his = |counted| Number::new(member(2), counted).expect("few");
+    let attributes = Attributes { ino: Ino(0), mode: 0o777, ..*peers.stat(0, b"").expect("there") };
+    let names = vec![
+        child(b"a", roots_file, Kind::File),
+        child(b"b", his(77), Kind::Directory),
+        child(b"c", his(77), Kind::Directory),
+        child(b"d", Number::new(member(1), 5).expect("few"), Kind::File),
+        child(b"e", his(0), Kind::File),
+        child(b"f/..", his(78), Kind::File),
+        child(b"g", his(79), Kind::File),
+        // It is a directory, as is known.
+        child(b"h", bob, Kind::File),
+    ];
+    let body = Directory { attributes, names, whole: true }.body().expect("fits");
+    let loan = terral_format::ids::Loan { by: member(2), number: 1 };
+    let (operation, thing) = (Operation { by: member(0), number: 1 }, Thing::Directory(bob));
+    let show = Message::Show { operation, thing, loan, body: Some(body) };
+    let Ok(Message::Show { body: Some(body), .. }) = admitted(&mut peers, show) else {
+        panic!("heard");
+    };
+    let heard = Directory::of(&body).expect("one");
+    let names: Vec<&[u8]> = heard.names.iter().map(|child| &*child.name).collect();
+    assert_eq!(names, [&b"b"[..], b"g"]);
+    assert_eq!((heard.attributes.uid, heard.attributes.gid), (BOB, BOB));
 }

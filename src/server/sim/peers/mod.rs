@@ -454,7 +454,7 @@ impl Peers {
     /// A step of what servers do in the background. Whether something is on its way then.
     fn behind(&mut self) -> bool {
         self.work_behind(Duration::from_millis(20));
-        let mut links = self.links.iter();
+        let mut links = self.links.iter().filter(|(way, _)| !self.is_stopped(way.1));
         links.any(|(way, link)| !link.is_empty() && self.trouble.lets_through(*way))
     }
 

@@ -2,12 +2,10 @@
 //! One of these may say anything: it takes its user for root, and asks for all that there is.
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::Thing;
 use terral_format::wire::message::{Change, OpenHow, RenameHow, Request, Target, XattrHow};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Certificate, Key};
 use terral_format::{Error, ErrorKind, Result};
-use terral_partition::effect::Access;
 use terral_store::backing::NameSink;
 use terral_store::backing::scripted::Scripted;
 
@@ -26,7 +24,7 @@ pub(super) fn person(user: u32) -> Person {
     Person { user, group: user, groups: Vec::new() }
 }
 
-/// A permanent store of root's, with a directory of each user, and one for all.
+/// A permanent store of root's, with a directory of each user, and one that others may write to.
 fn store(seed: u64) -> Scripted {
     let clock = Virtual::new(seed);
     let dir = Scripted::new(move || clock.wall_ns());
@@ -115,104 +113,163 @@ pub(super) fn got(peers: &mut Peers, at: usize, path: &[u8]) -> Result<Vec<u8>> 
     read
 }
 
-/// Whether a server has a directory to change.
-fn has(peers: &mut Peers, at: usize, path: &[u8]) -> bool {
-    let number = peers.stat(0, path).expect("there").number;
-    let has = peers.sims[at].with(|server| {
-        let state = server.lock();
-        let members = state.members.as_ref().expect("one");
-        members.access(Thing::Directory(number), &state) == Access::Change
-    });
-    has.expect("it lives")
-}
-
 #[test]
-fn a_users_server_has_his_own_directories_and_does_elsewhere_what_bits_let_him() {
+fn a_user_has_his_own_directories_and_in_others_what_bits_let_him() {
     let mut peers = house(1);
     put(&mut peers, 1, b"alice/f", b"secret");
     peers.ask(1, rename(b"alice/f", b"alice/g")).expect("her own");
     peers.make_directory(1, b"alice/d").expect("her own");
-    assert!(has(&mut peers, 1, b"alice"));
-    assert_eq!(peers.stat(1, b"alice/d").expect("there").number.born(), member(1));
-    put(&mut peers, 1, b"all/a", b"for all");
-    assert!(!has(&mut peers, 1, b"all"), "it is nobody's");
-    assert_eq!(peers.stat(0, b"all/a").expect("there").uid, ALICE);
+    for path in [&b"alice/d"[..], b"alice/g"] {
+        assert_eq!(peers.stat(1, path).expect("there").number.born(), member(1));
+    }
     assert_eq!(got(&mut peers, 0, b"alice/g"), Ok(b"secret".to_vec()), "root reads all");
     // Bob.
     for path in [&b"alice/g"[..], b"alice/none"] {
         assert!(is_denied(peers.stat(2, path)), "{path:?}");
     }
     assert!(is_denied(peers.list(2, b"alice")));
-    assert_eq!(peers.list(2, b"all").expect("he may").len(), 1);
-    assert_eq!(got(&mut peers, 2, b"all/a"), Ok(b"for all".to_vec()));
-    assert!(is_denied(peers.open(2, b"all/a", WRITE)));
-    assert!(is_denied(peers.ask(2, Request::Unlink(b"all/a"))), "it is hers");
-    assert!(is_denied(peers.ask(2, rename(b"all/a", b"all/b"))), "it is hers");
-    assert!(is_denied(peers.ask(2, set_mode(b"all/a", 0o777))));
     assert!(is_denied(peers.create(2, b"alice/x")) && is_denied(peers.create(2, b"x")));
-    put(&mut peers, 2, b"all/b", b"bob");
-    assert!(is_denied(peers.ask(1, Request::Unlink(b"all/b"))));
-    peers.ask(2, Request::Unlink(b"all/b")).expect("his");
     // She lets him in.
     peers.ask(1, set_mode(b"alice", 0o755)).expect("her own");
+    assert_eq!(peers.list(2, b"alice").expect("he may").len(), 2);
     assert_eq!(got(&mut peers, 2, b"alice/g"), Ok(b"secret".to_vec()));
+    assert!(is_denied(peers.open(2, b"alice/g", WRITE)));
     peers.ask(1, set_mode(b"alice/g", 0o600)).expect("her own");
     assert!(is_denied(got(&mut peers, 2, b"alice/g")));
     peers.ask(1, set_mode(b"alice", 0o700)).expect("her own");
     assert!(is_denied(peers.stat(2, b"alice/d")));
 }
 
+/// All that changes a name of a directory: of `own`, which is his who asks, and of what the
+/// directory has, a file and a directory.
+fn changes_of_names(directory: &[u8], own: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let at = |name: &[u8]| [directory, b"/", name].concat();
+    let kinds = [&b"directory"[..], b"link", b"unlink", b"rmdir", b"in", b"out", b"over", b"swap"];
+    let names = [&b"new"[..], b"new", b"f", b"d", b"new", b"f", b"f", b"f"];
+    let both = kinds.into_iter().zip(names);
+    both.map(|(kind, name)| vec![kind.to_vec(), at(name), own.to_vec()]).collect()
+}
+
+fn request(change: &[Vec<u8>]) -> Request<'_> {
+    let (path, own) = (&*change[1], &*change[2]);
+    match &*change[0] {
+        b"directory" => Request::MakeDirectory { path, mode: 0o700 },
+        b"link" => Request::MakeLink { path, target: b"there" },
+        b"unlink" => Request::Unlink(path),
+        b"rmdir" => Request::RemoveDirectory(path),
+        b"in" | b"over" => rename(own, path),
+        b"out" => rename(path, own),
+        _ => Request::Rename { from: own, to: path, how: RenameHow::Exchange },
+    }
+}
+
+#[test]
+fn names_in_a_directory_are_changed_by_its_owner_alone_whatever_its_bits_say() {
+    let mut peers = house(5);
+    let dir = peers.dir.clone().expect("a store");
+    for (at, path) in [(1, &b"alice/open"[..]), (2, b"bob/open")] {
+        peers.make_directory(at, path).expect("his own");
+        peers.ask(at, set_mode(path, 0o777)).expect("his own");
+    }
+    peers.ask(1, set_mode(b"alice", 0o755)).expect("her own");
+    peers.make_directory(0, b"own").expect("root may");
+    for (at, directory) in [(0, &b"all"[..]), (1, b"alice/open"), (2, b"bob/open")] {
+        put(&mut peers, at, &[directory, b"/f"].concat(), b"his");
+        peers.make_directory(at, &[directory, b"/d"].concat()).expect("his own");
+    }
+    // What of hers is in root's directory is known by her server, and has its name from root.
+    dir.put(b"all/hers", b"hers").expect("put");
+    gives(&dir, b"all/hers", (ALICE, 0o666));
+    assert_eq!(got(&mut peers, 2, b"all/hers"), Ok(b"hers".to_vec()));
+    super::dir::owes_nothing(&mut peers);
+    let names = |peers: &Peers| -> Vec<Vec<u8>> {
+        let tree = peers.dir.as_ref().expect("a store").tree();
+        tree.into_keys().filter(|path| !path.starts_with(b".terral")).collect()
+    };
+    let before = names(&peers);
+    for (at, own) in [(0, &b"own/mine"[..]), (1, b"alice/mine"), (2, b"bob/mine")] {
+        put(&mut peers, at, own, b"his own");
+        for (of, directory) in [(0, &b"all"[..]), (1, b"alice/open"), (2, b"bob/open")] {
+            for change in changes_of_names(directory, own) {
+                if of != at {
+                    let done = peers.ask(at, request(&change));
+                    assert!(is_denied(done), "{at}: {:?}", request(&change));
+                }
+            }
+            let new = [directory, b"/new"].concat();
+            assert!(of == at || is_denied(peers.create(at, &new)), "{at}: {new:?}");
+            let link = Request::Link { target: Target::Path(own), path: &new };
+            assert!(of == at || is_denied(peers.ask(at, link)), "{at}: a link in {directory:?}");
+        }
+        // No new version of it could get its name, whoever may write to it.
+        assert!(is_denied(peers.open(at, b"all/hers", WRITE)), "{at}");
+        // Nor by him whose it is, nor by whose directory it is.
+        for request in [Request::Unlink(b"all/hers"), rename(b"all/hers", b"all/else")] {
+            assert!(is_denied(peers.ask(at, request)), "{at}: {request:?}");
+        }
+        let link = Request::Link { target: Target::Path(b"all/hers"), path: own };
+        assert!(at == 1 || peers.ask(at, link).is_err(), "{at}");
+        peers.ask(at, Request::Unlink(own)).expect("his own");
+    }
+    super::dir::owes_nothing(&mut peers);
+    assert_eq!(names(&peers), before);
+    touches_only_roots(&peers);
+}
+
 #[test]
 fn who_may_write_to_anothers_file_does_and_nobody_else() {
     let mut peers = house(2);
-    put(&mut peers, 1, b"all/a", b"alice");
-    peers.ask(1, set_mode(b"all/a", 0o666)).expect("her own");
-    let open = peers.open(2, b"all/a", WRITE).expect("he may");
-    peers.write(open, Some(0), b"bobby").expect("he may");
-    assert_eq!(got(&mut peers, 1, b"all/a"), Ok(b"bobby".to_vec()));
-    // What he has open is looked at when he uses it.
-    peers.ask(1, set_mode(b"all/a", 0o644)).expect("her own");
+    put(&mut peers, 2, b"bob/a", b"robert");
+    peers.ask(2, set_mode(b"bob/a", 0o666)).expect("his own");
+    let open = peers.open(1, b"bob/a", WRITE).expect("she may");
+    peers.write(open, Some(0), b"alicia").expect("she may");
+    assert_eq!(got(&mut peers, 2, b"bob/a"), Ok(b"alicia".to_vec()));
+    // What she has open is looked at when she uses it.
+    peers.ask(2, set_mode(b"bob/a", 0o644)).expect("his own");
     assert!(is_denied(peers.write(open, Some(0), b"again")));
-    assert_eq!(got(&mut peers, 1, b"all/a"), Ok(b"bobby".to_vec()));
+    assert_eq!(got(&mut peers, 2, b"bob/a"), Ok(b"alicia".to_vec()));
     peers.close(open).expect("closed");
 }
 
 #[test]
 fn a_directory_of_his_is_moved_and_all_others_find_it() {
-    {
-        let mut peers = house(5);
-        // Where nobody else may look.
-        peers.make_directory(1, b"alice/c").expect("her own");
-        put(&mut peers, 1, b"alice/c/f", b"hidden");
-        peers.make_directory(1, b"alice/b").expect("her own");
-        peers.ask(1, rename(b"alice/c", b"alice/b/c")).expect("her own");
-        assert_eq!(got(&mut peers, 0, b"alice/b/c/f"), Ok(b"hidden".to_vec()));
-        peers.ask(1, set_mode(b"alice", 0o755)).expect("her own");
-        peers.make_directory(1, b"alice/d").expect("her own");
-        put(&mut peers, 1, b"alice/d/f", b"moved");
-        assert_eq!(got(&mut peers, 2, b"alice/d/f"), Ok(b"moved".to_vec()));
-        // To another name, and to another directory.
-        peers.ask(1, rename(b"alice/d", b"alice/e")).expect("her own");
-        peers.make_directory(1, b"alice/in").expect("her own");
-        peers.ask(1, rename(b"alice/e", b"alice/in/e")).expect("her own");
-        for at in 0..3 {
-            assert_eq!(got(&mut peers, at, b"alice/in/e/f"), Ok(b"moved".to_vec()), "{at}");
-            for gone in [&b"alice/d"[..], b"alice/e"] {
-                assert!(peers.stat(at, gone).is_err(), "{at}: {gone:?}");
-            }
+    let mut peers = house(3);
+    // Where nobody else may look.
+    peers.make_directory(1, b"alice/c").expect("her own");
+    put(&mut peers, 1, b"alice/c/f", b"hidden");
+    peers.make_directory(1, b"alice/b").expect("her own");
+    peers.ask(1, rename(b"alice/c", b"alice/b/c")).expect("her own");
+    assert_eq!(got(&mut peers, 0, b"alice/b/c/f"), Ok(b"hidden".to_vec()));
+    peers.ask(1, set_mode(b"alice", 0o755)).expect("her own");
+    peers.make_directory(1, b"alice/d").expect("her own");
+    put(&mut peers, 1, b"alice/d/f", b"moved");
+    assert_eq!(got(&mut peers, 2, b"alice/d/f"), Ok(b"moved".to_vec()));
+    // To another name, and to another directory.
+    peers.ask(1, rename(b"alice/d", b"alice/e")).expect("her own");
+    peers.make_directory(1, b"alice/in").expect("her own");
+    peers.ask(1, rename(b"alice/e", b"alice/in/e")).expect("her own");
+    for at in 0..3 {
+        assert_eq!(got(&mut peers, at, b"alice/in/e/f"), Ok(b"moved".to_vec()), "{at}");
+        for gone in [&b"alice/d"[..], b"alice/e"] {
+            assert!(peers.stat(at, gone).is_err(), "{at}: {gone:?}");
         }
-        // To what is for all, and from there; others may not.
-        peers.ask(1, rename(b"alice/in", b"all/in")).expect("she may");
-        assert!(is_denied(peers.ask(2, rename(b"all/in", b"bob/in"))), "it is hers");
-        assert!(is_denied(peers.ask(2, rename(b"all/in", b"all/out"))), "it is hers");
-        assert!(is_denied(peers.ask(2, rename(b"bob", b"bobby"))), "its name is root's to give");
-        assert_eq!(got(&mut peers, 2, b"all/in/e/f"), Ok(b"moved".to_vec()));
-        peers.ask(1, rename(b"all/in", b"alice/out")).expect("hers");
-        let error = peers.ask(1, rename(b"alice/out", b"alice/out/in")).expect_err("below itself");
-        assert_eq!(error.kind, ErrorKind::Invalid);
-        put(&mut peers, 1, b"alice/out/e/g", b"more");
-        assert_eq!(got(&mut peers, 0, b"alice/out/e/g"), Ok(b"more".to_vec()));
     }
+    assert!(is_denied(peers.ask(2, rename(b"bob", b"bobby"))), "its name is root's to give");
+    let error = peers.ask(1, rename(b"alice/in", b"alice/in/in")).expect_err("below itself");
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    // Root moves what hers lie in.
+    let dir = peers.dir.clone().expect("a store");
+    dir.make_directory(b"home", 0o755).expect("put");
+    dir.make_directory(b"home/hers", 0o755).expect("put");
+    gives(&dir, b"home/hers", (ALICE, 0o755));
+    put(&mut peers, 1, b"home/hers/g", b"hers");
+    peers.ask(0, rename(b"home", b"homes")).expect("root's own");
+    put(&mut peers, 1, b"homes/hers/h", b"more");
+    for at in 0..3 {
+        assert_eq!(got(&mut peers, at, b"homes/hers/h"), Ok(b"more".to_vec()), "{at}");
+    }
+    super::dir::owes_nothing(&mut peers);
+    touches_only_roots(&peers);
 }
 
 #[test]
@@ -241,7 +298,9 @@ fn a_server_that_takes_its_user_for_root_gets_no_more_than_he_does() {
 
 fn gets_no_more(mut peers: Peers) {
     put(&mut peers, 1, b"alice/f", b"secret");
-    put(&mut peers, 1, b"all/a", b"for all");
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"all/a", b"for all").expect("put");
+    gives(&dir, b"all/a", (ALICE, 0o644));
     let open = peers.open(2, b"all/a", READ).expect("he may");
     peers.close(open).expect("closed");
     lies(&mut peers);
@@ -270,16 +329,9 @@ fn gets_no_more(mut peers: Peers) {
             change: Change { uid: Some(BOB), ..NONE },
         },
     ] {
-        // What it says of that counts nowhere else: in directories in which he may have names, it
-        // does what it likes, until somebody looks there.
         let done = peers.ask(2, request);
+        assert!(done.is_err(), "{request:?}: {done:?}");
         let all = [&b"all/a"[..], b"all"];
-        let in_all = |path: &[u8]| path.starts_with(b"all/");
-        let lies = match request {
-            Request::Unlink(path) | Request::Rename { from: path, .. } => in_all(path),
-            _ => false,
-        };
-        assert!(done.is_err() || lies, "{request:?}: {done:?}");
         for path in all {
             assert!(peers.stat(0, path).is_ok(), "after {request:?}");
         }

@@ -70,38 +70,29 @@ fn what_only_the_store_has_is_looked_at_by_its_owners_server_alone() {
 }
 
 #[test]
-fn what_a_user_makes_is_his_wherever_and_he_and_root_take_it_away() {
+fn what_a_user_makes_arrives_as_his() {
     let mut peers = house(41);
-    put(&mut peers, 1, b"all/file", b"hers");
-    peers.make_directory(1, b"all/d").expect("she may");
-    put(&mut peers, 1, b"all/d/f", b"hers");
-    symlink(&mut peers, 1, b"all/link").expect("she may");
+    peers.make_directory(1, b"alice/d").expect("hers");
+    put(&mut peers, 1, b"alice/d/f", b"hers");
+    symlink(&mut peers, 1, b"alice/link").expect("hers");
     peers.make_directory(2, b"bob/d").expect("his");
     peers.make_directory(0, b"all/roots").expect("root may");
     owes_nothing(&mut peers);
     let all = owners(&peers);
     for (path, owner) in [
-        (&b"all/file"[..], ALICE),
-        (b"all/d", ALICE),
-        (b"all/d/f", ALICE),
-        (b"all/link", ALICE),
+        (&b"alice/d"[..], ALICE),
+        (b"alice/d/f", ALICE),
+        (b"alice/link", ALICE),
         (b"bob/d", BOB),
         (b"all/roots", 0),
     ] {
         assert_eq!(all.get(path), Some(&owner), "{path:?}");
         assert_eq!(peers.stat(0, path).map(|is| is.uid), Ok(owner), "{path:?}");
     }
-    for (path, directory) in [(&b"all/d"[..], true), (b"all/link", false), (b"all/file", false)] {
-        assert!(is_denied(peers.ask(2, remove(path, directory))), "{path:?} is hers");
-    }
-    // They go by her server, whoever removes them.
-    peers.ask(1, rename(b"all/link", b"all/moved")).expect("hers");
-    peers.ask(0, remove(b"all/moved", false)).expect("root may");
-    peers.ask(0, remove(b"all/d/f", false)).expect("root may");
-    let error = peers.ask(0, remove(b"all/d", false)).expect_err("a directory");
-    assert_eq!(error.kind, ErrorKind::IsDirectory);
-    peers.ask(0, remove(b"all/d", true)).expect("root may");
-    peers.ask(1, remove(b"all/file", false)).expect("hers");
+    peers.ask(1, rename(b"alice/link", b"alice/moved")).expect("hers");
+    peers.ask(1, remove(b"alice/moved", false)).expect("hers");
+    peers.ask(1, remove(b"alice/d/f", false)).expect("hers");
+    peers.ask(1, remove(b"alice/d", true)).expect("hers");
     owes_nothing(&mut peers);
     let left: Vec<Vec<u8>> = owners(&peers).into_keys().collect();
     let expected = [&b"alice"[..], b"all", b"all/roots", b"bob", b"bob/d"];
@@ -110,54 +101,49 @@ fn what_a_user_makes_is_his_wherever_and_he_and_root_take_it_away() {
 }
 
 #[test]
-fn root_makes_nothing_in_a_users_directory_and_gives_nothing_away() {
+fn what_is_roots_or_a_users_stays_his() {
     let mut peers = house(42);
     put(&mut peers, 0, b"all/roots", b"root's");
     put(&mut peers, 1, b"alice/hers", b"hers");
-    assert!(is_denied(peers.create(0, b"alice/new")));
-    assert!(is_denied(peers.make_directory(0, b"alice/new")));
-    assert!(is_denied(symlink(&mut peers, 0, b"alice/new")));
-    assert!(is_denied(peers.ask(0, rename(b"all/roots", b"alice/roots"))));
-    let link = Request::Link { target: Target::Path(b"all/roots"), path: b"alice/roots" };
-    assert!(is_denied(peers.ask(0, link)));
     let change = Change { uid: Some(BOB), ..Change::default() };
     for path in [&b"all/roots"[..], b"all", b"alice/hers"] {
         let change = Request::Change { target: Target::Path(path), change };
         assert!(is_denied(peers.ask(0, change)), "{path:?}");
     }
-    // Nor takes it away what its owner could not: the name of her directory is root's.
-    assert!(is_denied(peers.ask(0, rename(b"alice", b"all/alice"))));
-    assert!(is_denied(peers.ask(0, remove(b"alice", true))));
-    // In hers she could.
-    peers.ask(0, rename(b"alice/hers", b"alice/moved")).expect("by her server");
-    assert_eq!(got(&mut peers, 1, b"alice/moved"), Ok(b"hers".to_vec()));
     owes_nothing(&mut peers);
     touches_only_roots(&peers);
 }
 
 #[test]
-fn a_directory_of_his_is_in_his_own_or_in_roots() {
+fn what_another_owns_in_a_users_directory_is_listed_and_nobody_has_it() {
     let mut peers = house(46);
-    peers.ask(1, set_mode(b"alice", 0o777)).expect("hers");
-    assert!(is_denied(peers.make_directory(2, b"alice/his")));
-    symlink(&mut peers, 2, b"alice/link").expect("he may");
-    put(&mut peers, 2, b"alice/file", b"his");
-    peers.make_directory(2, b"bob/d").expect("his");
-    let moved = peers.ask(2, rename(b"bob/d", b"alice/d")).expect_err("it is hers");
-    assert_eq!(moved.kind, ErrorKind::CrossDevice);
-    // Nor does one move with what others have in it: who moves it copies.
-    peers.make_directory(1, b"alice/all").expect("hers");
-    peers.ask(1, set_mode(b"alice/all", 0o777)).expect("hers");
-    put(&mut peers, 2, b"alice/all/file", b"his");
-    let moved = peers.ask(1, rename(b"alice/all", b"alice/moved")).expect_err("with his");
-    assert_eq!(moved.kind, ErrorKind::CrossDevice);
-    owes_nothing(&mut peers);
-    let all = owners(&peers);
-    for path in [&b"alice/link"[..], b"alice/file", b"alice/all/file"] {
-        assert_eq!(all.get(path), Some(&BOB), "{path:?}");
-        assert!(peers.stat(0, path).is_ok(), "{path:?}");
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"bob/hers", b"hers").expect("put");
+    gives(&dir, b"bob/hers", (ALICE, 0o666));
+    dir.put(b"bob/d/f", b"hers").expect("put");
+    gives(&dir, b"bob/d", (ALICE, 0o777));
+    for at in 0..3 {
+        assert_eq!(peers.list(at, b"bob").expect("open to all").len(), 2, "{at}");
+        for path in [&b"bob/hers"[..], b"bob/d", b"bob/d/f"] {
+            assert!(is_denied(peers.stat(at, path)), "{at}: {path:?}");
+        }
+        for request in [remove(b"bob/hers", false), rename(b"bob/hers", b"bob/his")] {
+            assert!(is_denied(peers.ask(at, request)), "{at}: {request:?}");
+        }
+        assert!(peers.create(at, b"bob/d/new").is_err(), "{at}");
     }
     touches_only_roots(&peers);
+}
+
+#[test]
+fn his_server_is_told_no_way_that_he_may_not_search() {
+    let mut peers = house(48);
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"save/hers", b"hers").expect("put");
+    gives(&dir, b"save/hers", (ALICE, 0o644));
+    gives(&dir, b"save", (0, 0o700));
+    assert_eq!(peers.list(0, b"save").expect("root's").len(), 1);
+    assert!(is_denied(peers.stat(0, b"save/hers")));
 }
 
 #[test]
@@ -259,7 +245,7 @@ fn act(peers: &mut Peers, draw: &mut impl FnMut(u64) -> u64) {
 /// What somebody does in the store itself, as one of them.
 fn pranks(peers: &Peers, draw: &mut impl FnMut(u64) -> u64) {
     let user = [ALICE, BOB][draw(2) as usize];
-    let dir = peers.dir.clone().expect("a store").of_user(user);
+    let dir = peers.dir.clone().expect("a store").of_program(user);
     let mut path = || {
         let top = [&b"alice"[..], b"bob", b"all"][draw(3) as usize];
         [top, &[b'/', b'a' + draw(3) as u8]].concat()

@@ -1,6 +1,7 @@
-//! Whose a handle of the store is, and what that one may do there: root's that serves others, too,
-//! as [`Dir::open_roots`](super::super::dir::Dir::open_roots) says; or a user's, as the kernel lets
-//! him. What root's handle was asked to touch that is not root's is noted, for tests to find.
+//! Whose a handle of the store is, and what that one may do there: root's server's or a user's, as
+//! [`Dir::open_among_users`](super::super::dir::Dir::open_among_users) says, the user's as the
+//! kernel lets him; or a program's of a user, as the kernel lets him. What root's handle was asked
+//! to touch that is not root's is noted, for tests to find.
 //!
 //! Not here: groups, and bits that a name's own kind would make of `r`.
 
@@ -24,15 +25,17 @@ pub(super) enum Whose {
     Anybody,
     /// Root's, and touches nothing else.
     Roots,
-    /// A user's.
+    /// A user's server's.
     User(u32),
+    /// Any program's of a user.
+    Program(u32),
 }
 
 impl Whose {
     /// Who owns what it makes; `None`: who owns the store.
     pub(super) fn owner(self) -> Option<u32> {
         match self {
-            Whose::User(user) => Some(user),
+            Whose::User(user) | Whose::Program(user) => Some(user),
             Whose::Anybody | Whose::Roots => None,
         }
     }
@@ -47,7 +50,11 @@ impl Store {
         match whose {
             Whose::Anybody => Ok(()),
             Whose::Roots => paths.try_for_each(|path| self.must_be_roots(call, path)),
-            Whose::User(user) => paths.try_for_each(|path| self.permit_user(user, call, path)),
+            Whose::Program(user) => paths.try_for_each(|path| self.permit_user(user, call, path)),
+            Whose::User(user) => paths.try_for_each(|path| {
+                self.must_be_his(user, call, path)?;
+                self.permit_user(user, call, path)
+            }),
         }
     }
 
@@ -73,6 +80,23 @@ impl Store {
             Ok(inode) if self.node(inode).uid != 0 && call.operation != Operation::Stat => {
                 Err(Errno::PERM)
             }
+            _ => Ok(()),
+        }
+    }
+
+    fn must_be_his(&self, user: u32, call: &Call<'_>, path: &[u8]) -> rustix::io::Result<()> {
+        let is_his = |inode: u64| self.node(inode).uid == user;
+        let ends = (0..path.len()).filter(|at| path[*at] == b'/');
+        let mut below_his = false;
+        for above in std::iter::once(0).chain(ends).map(|end| &path[..end]) {
+            let Ok(inode) = self.find(above) else { return Ok(()) };
+            if !is_his(inode) && (below_his || !self.is_own(inode)) {
+                return Err(Errno::PERM);
+            }
+            below_his |= is_his(inode);
+        }
+        match self.find(path).is_ok_and(|there| !is_his(there)) {
+            true if call.operation != Operation::Stat => Err(Errno::PERM),
             _ => Ok(()),
         }
     }

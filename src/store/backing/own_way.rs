@@ -1,13 +1,14 @@
-//! Root's own way: what a process of root's touches that serves others, too. From the root on each
-//! directory is opened in the one before it, and is looked at while it is open: it is root's, and
-//! nobody else gives or takes the names of what is root's in it. So a path means what it meant when
-//! it was heard of, as far as root does not change that himself. Another file system, which a user
-//! may have mounted over what is his and which says what he likes, or nothing, is not entered, nor
-//! asked whose it is.
+//! An owner's own way: what a process of one of several users touches, root or another. From the
+//! root on each directory is opened in the one before it, and is looked at while it is open: first
+//! it is root's, and nobody else gives or takes the names of what is root's in it; then, for
+//! another user than root, his own, and nothing but his. So a path means what it meant when it was
+//! heard of, as far as root and he do not change that. Another file system, which a user may have
+//! mounted over what is his and which says what he likes, or nothing, is not entered, nor asked
+//! whose it is.
 //!
-//! Invariant: no descriptor comes out of here but of what is root's, and of what is another's only
-//! to look whose it is ([`look`]). Not here: what is done with them, and other processes, whom the
-//! kernel keeps to their rights.
+//! Invariant: no descriptor comes out of here but of what is the owner's, of root's directories
+//! that lead there, and of what is another's only to look whose it is ([`look`]). Not here: what is
+//! done with them, and processes of who is alone.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -34,36 +35,40 @@ fn open_in(directory: &OwnedFd, name: &[u8], flags: OFlags) -> rustix::io::Resul
     }
 }
 
-/// Refuses what is not root's.
-pub(super) fn must_be_roots(there: impl AsFd) -> rustix::io::Result<()> {
+/// Refuses what is not this owner's.
+pub(super) fn must_be_his(there: impl AsFd, owner: u32) -> rustix::io::Result<()> {
     match rustix::fs::fstat(there)?.st_uid {
-        0 => Ok(()),
+        is if is == owner => Ok(()),
         _ => Err(Errno::PERM),
     }
 }
 
-/// Refuses a directory in which others may rename what is root's.
-fn must_be_own(directory: &OwnedFd) -> rustix::io::Result<()> {
+/// Refuses a directory that is neither root's, where others may not rename what is root's, nor,
+/// from `below_his` own on at the latest, the owner's. Whether it is his.
+fn passes(directory: &OwnedFd, owner: u32, below_his: bool) -> rustix::io::Result<bool> {
     let found = rustix::fs::fstat(directory)?;
     let shut = found.st_mode & OTHERS_WRITE == 0 || found.st_mode & STICKY != 0;
-    if found.st_uid == 0 && shut { Ok(()) } else { Err(Errno::PERM) }
+    match found.st_uid {
+        0 if shut && (owner == 0 || !below_his) => Ok(owner == 0),
+        is if is == owner && owner != 0 => Ok(true),
+        _ => Err(Errno::PERM),
+    }
 }
 
 /// Opens the directory of this path below `root`, to look for names in it.
 ///
 /// # Errors
-/// [`Errno::PERM`] if that is not root's own, or something on the way is not; [`Errno::NOTDIR`] for
-/// a link.
-pub(super) fn way(root: &OwnedFd, path: &[u8]) -> rustix::io::Result<OwnedFd> {
+/// [`Errno::PERM`] if that is not on the owner's own way; [`Errno::NOTDIR`] for a link.
+pub(super) fn way(root: &OwnedFd, path: &[u8], owner: u32) -> rustix::io::Result<OwnedFd> {
     let flags = LOOK.union(OFlags::DIRECTORY);
     let mut at = open_in(root, b".", flags)?;
-    must_be_own(&at)?;
+    let mut below_his = passes(&at, owner, false)?;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         if name == b".." {
             return Err(Errno::XDEV);
         }
         at = open_in(&at, name, flags)?;
-        must_be_own(&at)?;
+        below_his = passes(&at, owner, below_his)?;
     }
     Ok(at)
 }
@@ -73,13 +78,18 @@ pub(super) fn look(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<Owned
     open_in(directory, name, LOOK)
 }
 
-/// Opens what has this name there, if it is root's.
+/// Opens what has this name there, if it is the owner's.
 ///
 /// # Errors
 /// [`Errno::PERM`] if it is not.
-pub(super) fn open(directory: &OwnedFd, name: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn open(
+    directory: &OwnedFd,
+    name: &[u8],
+    flags: OFlags,
+    owner: u32,
+) -> rustix::io::Result<OwnedFd> {
     let there = look(directory, name)?;
-    must_be_roots(&there)?;
+    must_be_his(&there, owner)?;
     if flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY) {
         return Ok(there);
     }
@@ -92,10 +102,13 @@ pub(super) fn open(directory: &OwnedFd, name: &[u8], flags: OFlags) -> rustix::i
     rustix::fs::open(by_name(&there.into()), flags, Mode::empty())
 }
 
-/// Refuses a root in which others may make names: they could take those that are made there.
+/// Refuses a root that is not root's, or in which others may make names: they could take those that
+/// are made there.
 pub(super) fn must_be_shut(root: &OwnedFd) -> rustix::io::Result<()> {
-    must_be_own(root)?;
-    match rustix::fs::fstat(root)?.st_mode & OTHERS_WRITE {
+    let found = rustix::fs::fstat(root)?;
+    // So that it is known here whether the kernel can do what `way` takes.
+    way(root, b"", 0)?;
+    match found.st_mode & OTHERS_WRITE {
         0 => Ok(()),
         _ => Err(Errno::PERM),
     }
@@ -105,9 +118,9 @@ pub(super) fn must_be_shut(root: &OwnedFd) -> rustix::io::Result<()> {
 ///
 /// # Errors
 /// [`Errno::PERM`].
-pub(super) fn must_be_free(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn must_be_free(directory: &OwnedFd, name: &[u8], owner: u32) -> rustix::io::Result<()> {
     match look(directory, name) {
-        Ok(there) => must_be_roots(&there),
+        Ok(there) => must_be_his(&there, owner),
         Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(error),
     }

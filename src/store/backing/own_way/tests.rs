@@ -1,4 +1,5 @@
-//! What a process of root's that serves others does in a directory where users may rename.
+//! What a process of root's, and one of a user's, does in a directory where others may rename, if
+//! each user has one.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -58,7 +59,7 @@ fn house() -> (TempDir, Dir) {
         }
     }
     chown(home.path().join("his"), Some(USER), Some(USER)).expect("root may");
-    let dir = Dir::open_roots(home.path()).expect("it is root's");
+    let dir = Dir::open_among_users(home.path()).expect("it is root's");
     (home, dir)
 }
 
@@ -85,18 +86,26 @@ fn all(home: &Path) -> Vec<Seen> {
 }
 
 fn publish(dir: &Dir, path: &[u8], expect: Option<Fingerprint>) -> Result<Published> {
+    publish_like(dir, (path, b"own/root-file"), expect)
+}
+
+fn publish_like(
+    dir: &Dir,
+    (path, from): (&[u8], &[u8]),
+    expect: Option<Fingerprint>,
+) -> Result<Published> {
     let mut staged = dir.stage(Ino(9), INSTANCE).expect("staged");
     staged.write(0, b"new").expect("written");
-    let attributes = Attributes { ino: Ino(0), ..dir.stat(b"own/root-file")?.attributes };
+    let attributes = Attributes { ino: Ino(0), ..dir.stat(from)?.attributes };
     staged.publish(path, &attributes, 3, expect, &mut |_| Ok(()))
 }
 
-/// Everything that is done to what is at a path, or puts something there.
-fn each(dir: &Dir, path: &[u8]) -> Vec<(&'static str, Result<()>)> {
-    let from = &b"own/root-file"[..];
-    let moved = [path, b"-moved"].concat();
+/// Everything that is done to what is at a path, or puts something there; `from`: a file that is
+/// the owner's, in a directory that is.
+fn each(dir: &Dir, path: &[u8], from: &[u8]) -> Vec<(&'static str, Result<()>)> {
+    let [moved, away] = [path, from].map(|path| [path, b"-moved"].concat());
     let mut buffer = [0; 8];
-    let looks = dir.stat(b"own/root-file").expect("root's").fingerprint;
+    let looks = dir.stat(from).expect("the owner's").fingerprint;
     vec![
         ("list", dir.list(path).map(drop)),
         ("read", dir.read(path, 0, &mut buffer).map(drop)),
@@ -114,12 +123,12 @@ fn each(dir: &Dir, path: &[u8]) -> Vec<(&'static str, Result<()>)> {
         ("exchange", dir.exchange(from, path)),
         ("unlink", dir.unlink(path)),
         ("rename to", dir.rename(from, path).map(drop)),
-        ("rename from", dir.rename(path, b"own/moved").map(drop)),
+        ("rename from", dir.rename(path, &away).map(drop)),
         ("keep_theirs", dir.keep_theirs(path, &[], from).map(drop)),
         ("set_aside", dir.set_aside(path).map(drop)),
         ("change", dir.change(path, MODE).map(drop)),
         ("set_xattr", dir.set_xattr(path, b"user.x", Some(b"1")).map(drop)),
-        ("publish", publish(dir, path, None).map(drop)),
+        ("publish", publish_like(dir, (path, from), None).map(drop)),
     ]
 }
 
@@ -131,12 +140,121 @@ fn a_store_of_roots_keeps_all_promises_where_all_is_roots() {
     let homes = std::cell::RefCell::new(Vec::new());
     let make = || {
         let home = tempfile::tempdir().expect("temporary directory");
-        let dir = Dir::open_roots(home.path()).expect("it is root's");
+        let dir = Dir::open_among_users(home.path()).expect("it is root's");
         homes.borrow_mut().push(home);
         dir
     };
     conformance::check(make);
     conformance::check_looks(make);
+}
+
+fn all_is_refused(dir: &Dir, path: &str, from: &[u8]) {
+    for (what, done) in each(dir, path.as_bytes(), from) {
+        let error = done.map_err(|error| (error.kind, error.errno));
+        let refused = matches!(
+            error,
+            Err((ErrorKind::Denied, 1) | (ErrorKind::NotDirectory | ErrorKind::Busy, _))
+        );
+        assert!(refused, "{what} {path}: {error:?}");
+    }
+}
+
+/// Does something as a user, in a thread of his.
+fn as_user<T: Send>(act: impl FnOnce() -> T + Send) -> T {
+    let become_him = || {
+        let user = rustix::process::Uid::from_raw(USER);
+        rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+        act()
+    };
+    std::thread::scope(|threads| threads.spawn(become_him).join().expect("does not panic"))
+}
+
+#[test]
+fn a_users_process_touches_what_is_his_below_directories_of_his_or_roots() {
+    if !is_roots_process() {
+        return;
+    }
+    let (home, _) = house();
+    for path in ["his/his-directory", "all/his-directory", ".terral-65534"] {
+        std::fs::create_dir_all(home.path().join(path)).expect("made");
+        give(&home.path().join(path));
+    }
+    std::fs::create_dir(home.path().join(".terral")).expect("made");
+    set_mode(&home.path().join(".terral"), 0o777);
+    // What the kernel would let him, or he may have been made to take for his own.
+    set_mode(&home.path().join("his/root-directory"), 0o777);
+    set_mode(&home.path().join("his/root-file"), 0o666);
+    give(&home.path().join("his/root-directory/inner"));
+    let before = all(home.path());
+    as_user(|| {
+        let dir = Dir::open_among_users(home.path()).expect("it is root's");
+        for path in [
+            "his/root-file",
+            "his/root-directory",
+            "his/root-directory/inner",
+            "his/root-directory/new",
+            "his/root-link",
+            "all/root-file",
+            "all/root-directory",
+            "own/root-file",
+            "own/his-link/passwd",
+            "open/his-file",
+            "open/new",
+        ] {
+            all_is_refused(&dir, path, b"his/his-file");
+        }
+        // But whose it is.
+        for path in [&b"his/root-file"[..], b"all/root-link"] {
+            assert_eq!(dir.stat(path).expect("looked at").attributes.uid, 0);
+        }
+    });
+    assert_eq!(all(home.path()), before);
+    as_user(|| {
+        let dir = Dir::open_among_users(home.path()).expect("it is root's");
+        let mut buffer = [0; 8];
+        for path in [&b"his/his-file"[..], b"all/his-file", b"own/his-file"] {
+            assert_eq!(dir.read(path, 0, &mut buffer).expect("his"), 3);
+            dir.change(path, MODE).expect("his");
+        }
+        assert_eq!(dir.list(b"his").expect("his").len(), 6);
+        dir.make_directory(b"his/new", 0o700).expect("his");
+        dir.make_directory(b"his/new", 0o700).expect("it is there, and his");
+        publish_like(&dir, (b"his/new/f", b"his/his-file"), None).expect("his");
+        dir.rename(b"his/new/f", b"his/his-directory/f").expect("his");
+        dir.make_link(b"his/new/l", b"there").expect("his");
+        dir.unlink(b"his/new/l").expect("his");
+        dir.remove_directory(b"his/new").expect("his");
+        assert_eq!(dir.read(b"his/his-directory/f", 0, &mut buffer).expect("his"), 3);
+    });
+}
+
+#[test]
+fn of_a_file_with_an_acl_the_group_has_no_bits() {
+    if !is_roots_process() {
+        return;
+    }
+    let (home, dir) = house();
+    let path = home.path().join("own/root-file");
+    // user::rw- user:65534:rw- group::--- mask::rw- other::r-- (acl(5), as xattr(7) has it).
+    let entry = |tag: u16, perm: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let entries = [
+        (1, 6, u32::MAX),
+        (2, 6, USER),
+        (4, 0, u32::MAX),
+        (0x10, 6, u32::MAX),
+        (0x20, 4, u32::MAX),
+    ];
+    let entries = entries.map(|(tag, perm, id)| entry(tag, perm, id)).concat();
+    let acl = [&2u32.to_le_bytes()[..], &entries].concat();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::setxattr(&path, "system.posix_acl_access", &acl, flags).is_err() {
+        eprintln!("skipped: this file system has no ACLs");
+        return;
+    }
+    assert_eq!(std::fs::metadata(&path).expect("there").mode() & 0o777, 0o664);
+    assert_eq!(dir.stat(b"own/root-file").expect("there").attributes.mode & 0o777, 0o604);
 }
 
 #[test]
@@ -151,14 +269,7 @@ fn nothing_of_a_users_is_touched_nor_anything_below_it() {
     let where_others_rename = ["open/root-file", "open/his-file", "open/new", "open/d/new"];
     let paths = his.iter().map(String::as_str).chain(below).chain(where_others_rename);
     for path in paths.chain(["his", "own/his-file"]) {
-        for (what, done) in each(&dir, path.as_bytes()) {
-            let error = done.map_err(|error| (error.kind, error.errno));
-            let refused = matches!(
-                error,
-                Err((ErrorKind::Denied, 1) | (ErrorKind::NotDirectory | ErrorKind::Busy, _))
-            );
-            assert!(refused, "{what} {path}: {error:?}");
-        }
+        all_is_refused(&dir, path, b"own/root-file");
     }
     assert_eq!(all(home.path()), before);
     // But whose it is.
@@ -208,11 +319,11 @@ fn a_directory_that_others_may_change_is_not_served() {
     for (owner, mode, may) in [(0, 0o755, true), (0, 0o1777, false), (0, 0o775, false)] {
         set_mode(home.path(), mode);
         chown(home.path(), Some(owner), None).expect("root may");
-        assert_eq!(Dir::open_roots(home.path()).is_ok(), may, "{owner} {mode:o}");
+        assert_eq!(Dir::open_among_users(home.path()).is_ok(), may, "{owner} {mode:o}");
     }
     set_mode(home.path(), 0o755);
     chown(home.path(), Some(USER), None).expect("root may");
-    let error = Dir::open_roots(home.path()).map(drop).expect_err("it is his");
+    let error = Dir::open_among_users(home.path()).map(drop).expect_err("it is his");
     assert!(error.to_string().contains("not root's"), "{error}");
 }
 

@@ -1,0 +1,132 @@
+//! A user of this machine, as the kernel says who is at the other end of a socket, and the process
+//! that becomes one. Not here: what is served to him (`users`).
+
+use std::fmt;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Gid, Uid, setsid};
+use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use terral_client::Person;
+
+use crate::limits::Limits;
+
+/// Longest login name that a directory gets.
+const NAME_MAX: usize = 64;
+
+/// Who he is, with the groups he is in. As text: `USER:GROUP:GROUPS`, the last by commas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User(pub Person);
+
+impl User {
+    /// Who is at the other end: his process is looked at for his groups.
+    ///
+    /// # Errors
+    /// If that is gone, or is several users at once.
+    pub fn of_peer(stream: &UnixStream) -> Result<(User, Limits)> {
+        let peer = rustix::net::sockopt::socket_peercred(stream).context("who knocks")?;
+        let (pid, user) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+        let status = status.context("who knocks is gone")?;
+        let same = std::fs::read_link(format!("/proc/{pid}/ns/user"))
+            .context("who knocks is gone")?
+            == std::fs::read_link("/proc/self/ns/user")?;
+        ensure!(same, "who knocks is in a user namespace of his own: come from outside of it");
+        let ids = |name: &str| -> Result<Vec<u32>> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let ids = line.unwrap_or_default().split_whitespace().map(str::parse);
+            ids.collect::<Result<_, _>>().with_context(|| format!("/proc/{pid}/status"))
+        };
+        ensure!(ids("Uid:")? == [user; 4], "who knocks is several users at once");
+        let groups = ids("Groups:")?;
+        let limits = Limits::of(pid.get())?;
+        Ok((User(Person { user, group: peer.gid.as_raw(), groups }), limits))
+    }
+
+    /// His login name, as the system knows it (getent(1)), if it may be that of a directory.
+    pub fn name(&self) -> Option<String> {
+        let user = self.0.user.to_string();
+        let mut getent = Command::new("timeout");
+        getent.args(["10", "getent", "passwd", &user]).stdin(Stdio::null()).stderr(Stdio::null());
+        let said = String::from_utf8(getent.output().ok()?.stdout).ok()?;
+        let mut fields = said.lines().next()?.split(':');
+        let name = fields.next()?.to_owned();
+        (fields.nth(1)? == user && is_name(&name)).then_some(name)
+    }
+
+    /// This process is his from now on, and of nobody else: it has his limits, and nothing of
+    /// root's terminal. For root, before there is any other thread.
+    ///
+    /// # Errors
+    /// What Linux says to others than root.
+    pub fn become_him(&self, limits: &Limits) -> Result<()> {
+        let Person { user, group, groups } = &self.0;
+        ensure!(*user != 0 && *group != 0, "a server of a user is not root's");
+        setsid().context("a session of its own")?;
+        limits.set()?;
+        let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        let (user, group) = (Uid::from_raw(*user), Gid::from_raw(*group));
+        set_thread_groups(&groups).context("the user's groups")?;
+        set_thread_res_gid(group, group, group).context("the user's group")?;
+        set_thread_res_uid(user, user, user).context("the user")?;
+        set_no_new_privs(true).context("no more rights")?;
+        ensure!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err(), "still root");
+        Ok(())
+    }
+}
+
+/// Whether a login name may be a directory's.
+fn is_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@$+".contains(&byte);
+    let begins = name.bytes().next().is_some_and(|byte| !b".-".contains(&byte));
+    begins && name.len() <= NAME_MAX && name.bytes().all(letter)
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Person { user, group, groups } = &self.0;
+        let groups: Vec<String> = groups.iter().map(u32::to_string).collect();
+        write!(f, "{user}:{group}:{}", groups.join(","))
+    }
+}
+
+impl FromStr for User {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<User> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let [user, group, groups] = parts[..] else { bail!("USER:GROUP:GROUPS") };
+        let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::parse);
+        let groups = groups.collect::<Result<_, _>>()?;
+        Ok(User(Person { user: user.parse()?, group: group.parse()?, groups }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Person, User, is_name};
+
+    #[test]
+    fn a_login_name_that_is_no_directorys_is_none() {
+        for name in ["alice", "a.b", "x_1-2", "someone@EXAMPLE.ORG", "host$"] {
+            assert!(is_name(name), "{name}");
+        }
+        let long = "a".repeat(65);
+        for name in ["", ".", "..", ".ssh", "-rf", "a/b", "a b", "a\nb", "a\0", "\u{e9}", &long] {
+            assert!(!is_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_said_and_read_alike() {
+        for groups in [vec![], vec![4], vec![4, 24, 27]] {
+            let user = User(Person { user: 1000, group: 1001, groups });
+            assert_eq!(user.to_string().parse::<User>().expect("one"), user);
+        }
+        for none in ["", "1000", "1000:1000", "1000:1000:x", "1:2:3:4", "-1:0:"] {
+            assert!(none.parse::<User>().is_err(), "{none}");
+        }
+    }
+}

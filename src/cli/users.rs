@@ -1,0 +1,445 @@
+//! `terral serve --users`: all users of this machine see one `/terral`. Root's server decides, and
+//! each user who comes gets one of his own, which is his process: his programs share memory with
+//! that and with nobody else, and what it says is believed as far as he is.
+//!
+//! Invariants: who he is the kernel says; one server a user; nothing of root's is his to read. Root
+//! opens nothing where he may write: what is looked at there a process of his looks at (`host`).
+//! What he can have started is bounded: one start at a time, a second apart, a few members in all.
+//! Not here: what another user's server is given (`terral_server`), and how he asks for his
+//! (`knock`).
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use terral_client::{Client, ErrorKind};
+
+use crate::claim::{Claim, Purpose};
+use crate::door::is_in;
+use crate::gathering::Gathering;
+use crate::hosts::end;
+use crate::instances::{self, PREFIX};
+use crate::knock::{DOORS, Reply, door_of};
+use crate::limits::Limits;
+use crate::machine;
+use crate::members::Hosts;
+use crate::remote::{Machine, Service, Stage};
+use crate::report::{code, failure, note, say};
+use crate::search::{Place, Wanted};
+use crate::serve::{Arguments, permanent_directory};
+use crate::server::{self, Part, Server, Start};
+use crate::signals::Signals;
+use crate::supply::Supply;
+use crate::takeover;
+use crate::units::bytes;
+use crate::user::User;
+use crate::words::{Order, speak};
+
+/// Whether Linux lets nobody give names to files that he may not write.
+const PROTECTED: &str = "/proc/sys/fs/protected_hardlinks";
+/// Most users.
+const USERS_MAX: usize = 200;
+/// So often a user's server may begin with nothing, as what it had is gone: each is a member of its
+/// own, and there are 1,024.
+const LIVES_MAX: usize = 5;
+/// One is not started again before.
+const APART: Duration = Duration::from_secs(1);
+/// A user's server has so long to come.
+const COMING: Duration = Duration::from_secs(60);
+/// Who knocks and does not read his answer is not waited for longer; nor is a server that is told
+/// to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A user's server that says nothing for so long is not waited for in the end.
+const DEAF: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// How often it is looked whether a signal has come.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// A user's server has that part of root's bound, unless told otherwise.
+const SHARE: u64 = 8;
+
+/// What there is of a user's server.
+#[derive(Default)]
+struct Chair {
+    /// If it was begun.
+    machine: Option<Machine>,
+    /// The invitation by which it is a member, whichever process it is; and whether one has come by
+    /// it.
+    word: Option<(String, bool)>,
+    /// When one was started last.
+    started: Option<Instant>,
+}
+
+type Seat = Arc<Mutex<Chair>>;
+
+struct House {
+    instance: PathBuf,
+    name: String,
+    target: PathBuf,
+    memory: u64,
+    supply: Arc<Supply>,
+    seats: Mutex<BTreeMap<u32, Seat>>,
+    hosts: Mutex<Hosts>,
+    /// The partition's number, once a user has come.
+    partition: Mutex<u128>,
+    /// How many servers of each user have begun with nothing.
+    lives: Mutex<BTreeMap<u32, usize>>,
+    /// How many who have knocked are being answered.
+    answering: AtomicUsize,
+}
+
+/// One of these.
+struct Turn(Arc<House>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.answering.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// How his server is called among others.
+fn host_of(user: &User) -> String {
+    format!("user-{}", user.0.user)
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The socket at which users knock. It goes when this does.
+struct Door(UnixListener, PathBuf);
+
+impl Door {
+    fn open(name: &str) -> Result<Door> {
+        let doors = Path::new(DOORS);
+        std::fs::create_dir_all(doors).with_context(|| DOORS.to_owned())?;
+        std::fs::set_permissions(doors, PermissionsExt::from_mode(0o755))?;
+        let path = door_of(name);
+        let shown = path.display();
+        // Who served by this name is gone: the instance is ours.
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).with_context(|| shown.to_string())?;
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
+        listener.set_nonblocking(true)?;
+        Ok(Door(listener, path))
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.1);
+    }
+}
+
+/// Serves until a signal comes.
+///
+/// # Errors
+/// If it cannot begin, or not all is in the permanent directory in the end.
+pub fn serve(arguments: &Arguments) -> Result<u8> {
+    let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+    machine::raise_descriptors().map_err(not_started)?;
+    let signals = Signals::listen().map_err(not_started)?;
+    let (house, server, door, _claim) = begin(arguments, &signals).map_err(not_started)?;
+    let house = Arc::new(house);
+    house.open(&door, &server, &signals);
+    drop(door);
+    house.close(server, &signals, arguments.wait_timeout)
+}
+
+fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Door, Claim)> {
+    if !rustix::process::geteuid().is_root() {
+        bail!(
+            "--users needs root, as each user's server is his process; without it `terral serve` \
+             serves you alone"
+        );
+    }
+    let wanted = arguments.name.as_deref().unwrap_or(Path::new(instances::DEFAULT));
+    ensure!(!wanted.is_absolute(), "--users: --name is a name, by which users find it");
+    let wanted = instances::locate(wanted.as_os_str());
+    let name = instances::name_of(&wanted);
+    let needed = "--users needs --to DIR, where files of all of them are to arrive";
+    let target = permanent_directory(arguments.to.as_deref().context(needed)?)?;
+    terral_server::check_for_users(&target)?;
+    ensure!(
+        std::fs::read_to_string(PROTECTED).is_ok_and(|does| does.trim() != "0"),
+        "{PROTECTED} is 0: users could give files of root's further names in DIR"
+    );
+    let wanted = Wanted {
+        target: &target,
+        prefix: Path::new(PREFIX),
+        memory: arguments.memory,
+        instance: Some(wanted),
+        beside: arguments.name.is_some(),
+        purpose: Purpose::Stay,
+        several: true,
+        stale: false,
+        fresh: arguments.fresh,
+        limit: arguments.wait_timeout,
+    };
+    let Place { instance, memory_bytes, claim } = takeover::find(&wanted, signals)?.0;
+    let supply = Arc::new(Supply::new(&server::preload_library()?)?);
+    let server = Server::start(Start {
+        instance: instance.clone(),
+        target: Some(target.clone()),
+        memory_bytes,
+        spill: None,
+        ready_bytes: arguments.ready,
+        // Root's server is for root.
+        principals: None,
+        part: Some(Part::First {
+            listen: ([127, 0, 0, 1], 0).into(),
+            interface: None,
+            // Nobody but root reads what goes over this machine's loopback device.
+            encrypted: false,
+        }),
+        ends_with_us: true,
+        among_users: true,
+    });
+    let server = server.inspect_err(|_| server::remove_unused(&instance))?;
+    let bound = Client::observe(&instance)?.status()?.memory_bound_bytes;
+    let memory = arguments.user_memory.unwrap_or((bound / SHARE).max(machine::LEAST_BYTES));
+    let door = Door::open(&name)?;
+    let shown = target.display();
+    note(format_args!(
+        "{name}: serving {shown} for all users of this machine, with up to {} for root and {} each",
+        bytes(bound),
+        bytes(memory)
+    ));
+    note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
+    let (seats, hosts, partition) = Default::default();
+    let (lives, answering) = Default::default();
+    let house =
+        House { instance, name, target, memory, supply, seats, hosts, partition, lives, answering };
+    Ok((house, server, door, claim))
+}
+
+impl House {
+    /// Lets in who knocks, until a signal comes or root's server was told to end.
+    fn open(self: &Arc<Self>, door: &Door, server: &Server, signals: &Signals) {
+        while signals.count() == 0 && !server.has_ended() {
+            let _ = poll(&mut [PollFd::new(&door.0, PollFlags::IN)], Some(&LOOK));
+            let Ok((stream, _)) = door.0.accept() else { continue };
+            let Some(turn) = self.turn() else { continue };
+            let house = self.clone();
+            // Without a thread he hears nothing, and comes again.
+            let _ = std::thread::Builder::new().spawn(move || {
+                house.answer(stream);
+                drop(turn);
+            });
+        }
+    }
+
+    /// One of those that are answered at the same time; nobody waits in it, but who is waited for
+    /// to start.
+    fn turn(self: &Arc<Self>) -> Option<Turn> {
+        let turn = Turn(self.clone());
+        (self.answering.fetch_add(1, Ordering::SeqCst) < USERS_MAX).then_some(turn)
+    }
+
+    fn answer(&self, mut stream: UnixStream) {
+        let _ = stream.set_nonblocking(false);
+        let _ = stream.set_write_timeout(Some(PATIENCE));
+        let user = User::of_peer(&stream);
+        let reply = user.and_then(|(user, limits)| self.serve_him(&user, &limits));
+        let reply = reply.unwrap_or_else(|error| Reply::Refused(format!("{error:#}")));
+        // He may have gone.
+        let _ = speak(&mut stream, &reply);
+    }
+
+    /// Has his server run; who comes meanwhile comes again.
+    fn serve_him(&self, user: &User, limits: &Limits) -> Result<Reply> {
+        let id = user.0.user;
+        ensure!(id != 0, "root's server is there: no other one is needed");
+        let seat = {
+            let mut seats = lock(&self.seats);
+            let full = seats.len() >= USERS_MAX && !seats.contains_key(&id);
+            ensure!(!full, "{USERS_MAX} users are served, and no more");
+            seats.entry(id).or_default().clone()
+        };
+        let Ok(mut seat) = seat.try_lock() else { return Ok(Reply::Starting) };
+        if seat.machine.as_mut().is_some_and(|machine| machine.hear()) {
+            return Ok(Reply::Serves);
+        }
+        if seat.started.is_some_and(|at| at.elapsed() < APART) {
+            return Ok(Reply::Starting);
+        }
+        if let Some(dead) = seat.machine.take() {
+            // Another one goes on with what it has left, as the same member.
+            say(format_args!("{}: its server is gone; starting another one", dead.host));
+        }
+        self.begin_his((user, limits), &mut seat)?;
+        Ok(Reply::Serves)
+    }
+
+    /// Starts one, as the member that the one before was if that was one.
+    fn begin_his(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<()> {
+        loop {
+            seat.started = Some(Instant::now());
+            let (word, came) = match seat.word.take() {
+                Some(word) => word,
+                None => (self.invite(who.0)?, false),
+            };
+            let kept = seat.word.insert((word.clone(), came));
+            let mut machine = self.start(who, (word, came))?;
+            match self.accompany(&mut machine) {
+                Ok(()) => {
+                    kept.1 = true;
+                    seat.machine = Some(machine);
+                    return Ok(());
+                }
+                Err(_) if machine.forgot && came => {
+                    // What only that had is lost to others; a new member begins with nothing.
+                    self.fence(&machine);
+                    seat.word = None;
+                }
+                Err(error) => {
+                    machine.tell(Order::Keep);
+                    machine.outwait(Instant::now() + PATIENCE);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn fence(&self, machine: &Machine) {
+        let fenced = Client::observe(&self.instance)
+            .and_then(|client| client.fence(machine.invited.me, true));
+        if let Err(error) = fenced {
+            say(format_args!("{}: {error}", machine.host));
+        }
+    }
+
+    /// The server listens a moment after it can be asked.
+    fn invite(&self, user: &User) -> Result<String> {
+        let (client, begin) = (Client::observe(&self.instance)?, Instant::now());
+        let host = host_of(user);
+        let lives = {
+            let mut lives = lock(&self.lives);
+            let lives = lives.entry(user.0.user).or_default();
+            *lives += 1;
+            *lives
+        };
+        ensure!(
+            lives <= LIVES_MAX,
+            "{LIVES_MAX} servers of yours have lost their memory: another one is started once root \
+             has started `terral serve --users` anew"
+        );
+        loop {
+            match client.invite(Some(&user.0)) {
+                Err(error) if error.kind == ErrorKind::Busy && begin.elapsed() < COMING => {}
+                invitation => {
+                    let invitation = invitation?;
+                    let mut hosts = lock(&self.hosts);
+                    hosts.invited(&invitation, &host);
+                    hosts.keep(&self.instance);
+                    return Ok(invitation);
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn start(
+        &self,
+        (user, limits): (&User, &Limits),
+        (invitation, again): (String, bool),
+    ) -> Result<Machine> {
+        let number = terral_server::Invitation::of(&invitation)?.partition.id;
+        *lock(&self.partition) = number;
+        let fresh = RandomState::new().build_hasher().finish();
+        let owner = (user.0.user, user.0.group);
+        terral_server::stage_for(&self.target, owner, number, fresh)?;
+        if let Some(name) = user.name() {
+            terral_server::home_for(&self.target, owner, &name, fresh)?;
+        }
+        let service = Service {
+            name: &self.name,
+            named: true,
+            target: Some(&self.target),
+            prefix: Path::new(PREFIX),
+            memory: Some(self.memory),
+            ready: None,
+            port: 0,
+            interface: Some("lo"),
+        };
+        let mut command = Command::new(&self.supply.build.program);
+        command.args(service.words(&self.supply)).arg("--library").arg(&self.supply.build.library);
+        command.args([format!("--user={user}"), format!("--limits={limits}")]);
+        command.args(again.then_some("--again"));
+        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir("/");
+        // What it has to say goes through the pipe: root's terminal is not his.
+        command.stderr(Stdio::null());
+        let host = host_of(user);
+        Machine::begun_by(command, (&host, &self.name, true), &self.supply, invitation)
+    }
+
+    /// Waits until it serves, and is in.
+    fn accompany(&self, machine: &mut Machine) -> Result<()> {
+        let (member, begin) = (machine.invited.me, Instant::now());
+        loop {
+            let there = machine.hear();
+            if let Some(why) = &machine.failed {
+                bail!("your server: {why}");
+            }
+            ensure!(there && !machine.forgot, "your server has ended as it started");
+            if machine.stage == Stage::Serves {
+                let status = Client::observe(&self.instance).and_then(|client| client.status());
+                if status.is_ok_and(|status| is_in(&status, member)) {
+                    let took = begin.elapsed().as_millis();
+                    note(format_args!("{}: served, after {took} ms", machine.host));
+                    return Ok(());
+                }
+            }
+            ensure!(begin.elapsed() < COMING, "your server does not reach root's");
+            std::thread::sleep(POLL);
+        }
+    }
+
+    /// All bring what they owe, then all go.
+    fn close(&self, server: Server, signals: &Signals, limit: Option<Duration>) -> Result<u8> {
+        let seats = std::mem::take(&mut *lock(&self.seats));
+        let users: Vec<u32> = seats.keys().copied().collect();
+        let mut others: Vec<Machine> =
+            seats.into_values().filter_map(|seat| lock(&seat).machine.take()).collect();
+        if server.has_ended() {
+            end(&mut others, Order::Keep);
+            let name = &self.name;
+            let what = "root's server was stopped: what users' servers owe stays in their memory";
+            return Err(failure(code::OWED, format!("{name}: {what}: `terral recover {name}`")));
+        }
+        let client = Client::observe(&self.instance)?;
+        say("bringing everything to the permanent directory; twice more to end at once");
+        let deaf = Some(DEAF);
+        let gathering = Gathering { client: &client, others: &mut others, signals, limit, deaf };
+        let gathered = gathering.pay_off()?;
+        end(&mut others, if gathered.paid { Order::End } else { Order::Keep });
+        match gathered.paid {
+            true => server.dismiss(&client)?,
+            false => server.dismiss_soon(&client)?,
+        }
+        // What else is in one is its user's, who says so.
+        let number = *lock(&self.partition);
+        for user in users {
+            let _ = terral_server::unstage_for(&self.target, user, number);
+        }
+        let owes = others.iter().any(|one| one.end.as_ref().is_none_or(|end| end.owes));
+        if gathered.paid && !owes && gathered.lost.is_empty() {
+            return Ok(0);
+        }
+        let (name, target) = (&self.name, self.target.display());
+        Err(failure(
+            code::OWED,
+            format!(
+                "not all is in {target}: it is in memory: `terral recover {name}`, by each whose \
+                 it is, brings it"
+            ),
+        ))
+    }
+}

@@ -1,0 +1,194 @@
+//! A machine with a server for all its users (`terral serve --users`), for tests of that: two users
+//! by numbers, `terral` where they may run it, and a permanent directory with a directory of each
+//! and one of root's that others may write to. Needs root.
+
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use super::beside::built;
+
+pub const ALICE: u32 = 41_001;
+pub const BOB: u32 = 41_002;
+/// Who has a name on every system.
+pub const NOBODY: u32 = 65_534;
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether this test can be.
+pub fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: needs root, which becomes other users");
+    }
+    root
+}
+
+/// One server for all, `terral` where all users may run it, and a permanent directory with a
+/// directory of each, and one of root's that others may write to.
+pub struct Machine {
+    pub home: tempfile::TempDir,
+    pub name: String,
+    pub server: Child,
+}
+
+pub fn set(path: &Path, owner: u32, mode: u32) {
+    chown(path, Some(owner), Some(owner)).expect("root may");
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("root may");
+}
+
+pub fn text(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{out}{err}")
+}
+
+impl Machine {
+    pub fn begin(test: &str) -> Machine {
+        let home = tempfile::tempdir_in("/var/tmp").expect("directory");
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+        for program in ["terral", "libterral_preload.so"] {
+            // By another process: one that a thread begins meanwhile would have the file open.
+            let mut copies = Command::new("install");
+            let copied = copies.arg(built(program)).arg(home.path()).status();
+            assert!(copied.expect("runs").success(), "{program}");
+        }
+        let dir = home.path().join("dir");
+        for (name, owner, mode) in
+            [("", 0, 0o755), ("alice", ALICE, 0o700), ("bob", BOB, 0o755), ("all", 0, 0o1777)]
+        {
+            fs::create_dir(dir.join(name)).expect("makes");
+            set(&dir.join(name), owner, mode);
+        }
+        fs::write(dir.join("alice/before"), "was there").expect("writes");
+        set(&dir.join("alice/before"), ALICE, 0o600);
+        let name = format!("users-{test}-{}", std::process::id());
+        let server = Machine::serve(home.path(), &name);
+        Machine { home, name, server }
+    }
+
+    fn serve(home: &Path, name: &str) -> Child {
+        let mut command = Command::new(home.join("terral"));
+        command.args([
+            "serve",
+            "--users",
+            "--name",
+            name,
+            "--memory",
+            "256M",
+            "--user-memory",
+            "128M",
+            "--to",
+        ]);
+        command.arg(home.join("dir")).current_dir("/");
+        let server = command.spawn().expect("starts");
+        let (door, begin) = (Path::new("/run/terral").join(name), Instant::now());
+        while !door.exists() {
+            assert!(begin.elapsed() < PATIENCE, "no door");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        server
+    }
+
+    pub fn dir(&self, path: &str) -> PathBuf {
+        self.home.path().join("dir").join(path)
+    }
+
+    pub fn terral(&self, user: u32) -> Command {
+        let mut command = Command::new(self.home.path().join("terral"));
+        command.current_dir("/").env_remove("TERRAL_INSTANCE").stdin(Stdio::null());
+        if user != 0 {
+            command.uid(user).gid(user);
+        }
+        command
+    }
+
+    /// What a user's shell says to this.
+    pub fn sh(&self, user: u32, script: &str) -> Output {
+        let mut command = self.terral(user);
+        command.args(["run", "-q", "--instance", &self.name, "--", "sh", "-c", script]);
+        command.output().expect("runs")
+    }
+
+    /// The same, which must be done.
+    pub fn done(&self, user: u32, script: &str) -> String {
+        let output = self.sh(user, script);
+        assert!(output.status.success(), "{user}: {script}: {}", text(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The same, which Linux refuses.
+    pub fn denied(&self, user: u32, script: &str) {
+        let output = self.sh(user, script);
+        let said = text(&output);
+        let refused = ["denied", "not permitted"].iter().any(|word| said.contains(word));
+        assert!(!output.status.success() && refused, "{user}: {script}: {said}");
+    }
+
+    pub fn instance(&self, user: u32) -> PathBuf {
+        Path::new("/dev/shm").join(format!("terral-{user}")).join(&self.name)
+    }
+
+    /// Processes of a user's server, and of who starts it again.
+    pub fn processes(&self, user: u32) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").expect("mounted").flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let his = entry.metadata().is_ok_and(|found| found.uid() == user);
+            if his && line.contains(&self.name) {
+                found.push((pid, line));
+            }
+        }
+        found
+    }
+
+    pub fn kill(&self, user: u32, what: &str) {
+        let all = self.processes(user);
+        let mut some = all.iter().filter(|(_, line)| line.contains(what)).peekable();
+        assert!(some.peek().is_some(), "{what} of {user}");
+        for (pid, _) in some {
+            let pid = rustix::process::Pid::from_raw(*pid as i32).expect("one");
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// Ends all, and has all in the permanent directory.
+    pub fn end(mut self) -> tempfile::TempDir {
+        let pid = rustix::process::Pid::from_child(&self.server);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        let ended = self.server.wait().expect("ends");
+        assert!(ended.success(), "{ended}");
+        for user in [0, ALICE, BOB, NOBODY] {
+            assert!(!self.instance(user).exists(), "{user}'s memory is left");
+            let begin = Instant::now();
+            while !self.processes(user).is_empty() {
+                assert!(begin.elapsed() < PATIENCE, "{user}: {:?}", self.processes(user));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        assert!(!Path::new("/run/terral").join(&self.name).exists());
+        std::mem::replace(&mut self.home, tempfile::tempdir().expect("directory"))
+    }
+}
+
+impl Drop for Machine {
+    /// After a failure all is taken away.
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        for user in [ALICE, BOB, NOBODY, 0] {
+            for (pid, _) in self.processes(user) {
+                let pid = rustix::process::Pid::from_raw(pid as i32).expect("one");
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            let _ = fs::remove_dir_all(self.instance(user));
+        }
+        let _ = fs::remove_file(Path::new("/run/terral").join(&self.name));
+    }
+}
