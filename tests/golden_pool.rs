@@ -74,7 +74,8 @@ pub fn records() -> Result<Vec<u8>> {
         all.extend(write(&generation(stage))?);
     }
     let (instance, member) = ("default".to_owned(), Member::LEAST);
-    all.extend(write(&Server { machine: machine(), instance, generation: 510, member })?);
+    let leaves = true;
+    all.extend(write(&Server { machine: machine(), instance, generation: 510, member, leaves })?);
     let lost = Lost { token: 509, member: control, verdict: Verdict::Dead };
     all.extend(write(&lost)?);
     for stores in [None, Some(true)] {

@@ -173,7 +173,7 @@ impl Gathering<'_> {
 fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) -> Status {
     let mut all = here;
     for (host, one) in others {
-        all.sessions += one.sessions;
+        all.sessions = all.sessions.saturating_add(one.sessions);
         all.files = all.files.max(one.files);
         all.open += one.open;
         all.memory_bound_bytes += one.memory_bound_bytes;

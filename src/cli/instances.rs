@@ -5,13 +5,14 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use terral_client::Client;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use terral_client::{Client, is_his};
 
 use crate::knock;
 use crate::machine::SHARED_MEMORY;
@@ -21,6 +22,8 @@ use crate::report::{code, failure};
 pub const PREFIX: &str = "/terral";
 /// The name of a server that stays, unless it has another one.
 pub const DEFAULT: &str = "default";
+/// So often a user's directory is tried to be made.
+const TRIES: usize = 8;
 /// File in an instance that says which permanent directory it was made for.
 const TARGET: &str = "to";
 
@@ -57,11 +60,45 @@ pub fn make(path: &Path) -> Result<()> {
     }
 }
 
+/// Makes the directory of a user's instances, for root, who may: what somebody else has put there
+/// goes aside. What is his stays as it is.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn make_base_of((user, group): (u32, u32)) -> Result<()> {
+    let all = Path::new(SHARED_MEMORY);
+    let base = all.join(format!("terral-{user}"));
+    for _ in 0..TRIES {
+        match fs::symlink_metadata(&base) {
+            Ok(found) if found.is_dir() && found.uid() == user => return Ok(()),
+            Ok(_) => {
+                let aside = all.join(format!(".terral-aside-{:016x}", random()));
+                fs::rename(&base, &aside).with_context(|| base.display().to_string())?;
+            }
+            Err(_) => {}
+        }
+        let new = all.join(format!(".terral-new-{:016x}", random()));
+        fs::DirBuilder::new().mode(0o700).create(&new).with_context(|| SHARED_MEMORY.to_owned())?;
+        let given = lchown(&new, Some(user), Some(group)).and_then(|()| {
+            // Where somebody was faster nothing of his is taken for this.
+            Ok(renameat_with(CWD, &new, CWD, &base, RenameFlags::NOREPLACE)?)
+        });
+        if given.is_ok() {
+            return Ok(());
+        }
+        let _ = fs::remove_dir(&new);
+    }
+    bail!("{}: somebody else makes it again and again", base.display())
+}
+
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
 /// A name that no other instance has.
 pub fn fresh_name() -> String {
-    use std::hash::{BuildHasher, Hasher};
-    let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
-    format!("run-{}-{:04x}", std::process::id(), random & 0xffff)
+    format!("run-{}-{:04x}", std::process::id(), random() & 0xffff)
 }
 
 /// What names an instance on the command line: one name, or an absolute path.
@@ -119,6 +156,9 @@ pub fn tidy(instance: &Path) {
 
 /// What looks like an instance of this user, with a server or without, also one just begun.
 pub fn directories() -> Vec<PathBuf> {
+    if is_his(&base()).is_err() {
+        return Vec::new();
+    }
     terral_server::tidy(&base());
     let entries = fs::read_dir(base()).into_iter().flatten().flatten();
     let known = entries.filter(|entry| !terral_server::is_rubbish(&entry.file_name()));

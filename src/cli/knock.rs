@@ -63,12 +63,23 @@ pub fn come_in(instance: &Path, name: &str) -> Result<()> {
         return Ok(());
     }
     let begin = Instant::now();
+    if let Some(home) = instance.parent()
+        && terral_client::is_his(home).is_err()
+    {
+        // Somebody else has put it there: root, who starts his server, puts it aside.
+        return knocks(instance, name, begin);
+    }
     while terral_server::is_dying(instance) && begin.elapsed() < PATIENCE {
         std::thread::sleep(POLL);
     }
     if terral_server::is_served(instance) {
         return Ok(());
     }
+    knocks(instance, name, begin)
+}
+
+/// Knocks until it is there.
+fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
     let not_let_in = |why: &str| {
         failure(code::NOT_STARTED, format!("{name}: root's server has none run for you: {why}"))
     };

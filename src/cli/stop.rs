@@ -23,7 +23,8 @@ Waits for the programs that use the server, too. Ends with 74 if something stays
 in memory, and `terral recover` brings it.
 
 One of several servers leaves the others in order: they go on with all files, and nobody waits for
-it. The first, which lets the others in, is refused as long as others are in: they leave before.
+it. The first, which lets the others in, is refused as long as others are in: they leave before;
+that of a pool hands over to another one (`terral serve --control`).
 
 Examples:
   terral stop

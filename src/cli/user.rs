@@ -13,6 +13,8 @@ use terral_client::Person;
 
 use crate::limits::Limits;
 
+/// Where root looks for programs.
+pub const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Longest login name that a directory gets.
 const NAME_MAX: usize = 64;
 
@@ -39,21 +41,30 @@ impl User {
             let ids = line.unwrap_or_default().split_whitespace().map(str::parse);
             ids.collect::<Result<_, _>>().with_context(|| format!("/proc/{pid}/status"))
         };
-        ensure!(ids("Uid:")? == [user; 4], "who knocks is several users at once");
+        let group = peer.gid.as_raw();
+        let is_one = ids("Uid:")? == [user; 4] && ids("Gid:")? == [group; 4];
+        ensure!(is_one, "who knocks is several users, or groups, at once");
         let groups = ids("Groups:")?;
         let limits = Limits::of(pid.get())?;
-        Ok((User(Person { user, group: peer.gid.as_raw(), groups }), limits))
+        Ok((User(Person { user, group, groups }), limits))
     }
 
-    /// His login name, as the system knows it (getent(1)), if it may be that of a directory.
+    /// His login name, if it may be that of a directory.
     pub fn name(&self) -> Option<String> {
+        self.login().filter(|name| is_name(name))
+    }
+
+    /// As the system knows him (getent(1)), if it does: numbers of a range that was given to
+    /// somebody are nobody's.
+    pub fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
         let mut getent = Command::new("timeout");
+        getent.env_clear().env("PATH", PROGRAMS).current_dir("/");
         getent.args(["10", "getent", "passwd", &user]).stdin(Stdio::null()).stderr(Stdio::null());
         let said = String::from_utf8(getent.output().ok()?.stdout).ok()?;
         let mut fields = said.lines().next()?.split(':');
         let name = fields.next()?.to_owned();
-        (fields.nth(1)? == user && is_name(&name)).then_some(name)
+        (fields.nth(1)? == user).then_some(name)
     }
 
     /// This process is his from now on, and of nobody else: it has his limits, and nothing of
@@ -64,6 +75,9 @@ impl User {
     pub fn become_him(&self, limits: &Limits) -> Result<()> {
         let Person { user, group, groups } = &self.0;
         ensure!(*user != 0 && *group != 0, "a server of a user is not root's");
+        terral_client::leave_behind().context("what root had open, and root's keys")?;
+        // It dies as anybody's process when memory is short.
+        let _ = std::fs::write("/proc/self/oom_score_adj", "0");
         setsid().context("a session of its own")?;
         limits.set()?;
         let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ use crate::signals::Signals;
 use crate::supply::Supply;
 use crate::takeover;
 use crate::units::bytes;
-use crate::user::User;
+use crate::user::{PROGRAMS, User};
 use crate::words::{Order, speak};
 
 /// Whether Linux lets nobody give names to files that he may not write.
@@ -167,6 +167,7 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
     let needed = "--users needs --to DIR, where files of all of them are to arrive";
     let target = permanent_directory(arguments.to.as_deref().context(needed)?)?;
     terral_server::check_for_users(&target)?;
+    is_roots_way(&target)?;
     ensure!(
         std::fs::read_to_string(PROTECTED).is_ok_and(|does| does.trim() != "0"),
         "{PROTECTED} is 0: users could give files of root's further names in DIR"
@@ -196,8 +197,8 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
         part: Some(Part::First {
             listen: ([127, 0, 0, 1], 0).into(),
             interface: None,
-            // Nobody but root reads what goes over this machine's loopback device.
-            encrypted: false,
+            // Whoever takes the port of a server that is gone hears and changes nothing.
+            encrypted: true,
         }),
         ends_with_us: true,
         among_users: true,
@@ -218,6 +219,18 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
     let house =
         House { instance, name, target, memory, supply, seats, hosts, partition, lives, answering };
     Ok((house, server, door, claim))
+}
+
+/// Whether nobody but root can put something else in the place of what is at a path.
+fn is_roots_way(target: &Path) -> Result<()> {
+    for above in target.ancestors() {
+        let found =
+            std::fs::symlink_metadata(above).with_context(|| above.display().to_string())?;
+        let is_sticky = found.mode() & 0o1000 != 0;
+        let is = found.uid() == 0 && (found.mode() & 0o022 == 0 || is_sticky && above != target);
+        ensure!(is, "--to {}: others than root can write in {}", target.display(), above.display());
+    }
+    Ok(())
 }
 
 impl House {
@@ -257,6 +270,8 @@ impl House {
     fn serve_him(&self, user: &User, limits: &Limits) -> Result<Reply> {
         let id = user.0.user;
         ensure!(id != 0, "root's server is there: no other one is needed");
+        let is_new = !lock(&self.seats).contains_key(&id);
+        ensure!(!is_new || user.login().is_some(), "no user of this machine (getent passwd {id})");
         let seat = {
             let mut seats = lock(&self.seats);
             let full = seats.len() >= USERS_MAX && !seats.contains_key(&id);
@@ -274,8 +289,12 @@ impl House {
             // Another one goes on with what it has left, as the same member.
             say(format_args!("{}: its server is gone; starting another one", dead.host));
         }
-        self.begin_his((user, limits), &mut seat)?;
-        Ok(Reply::Serves)
+        let begun = self.begin_his((user, limits), &mut seat);
+        if begun.is_err() && is_new && seat.word.as_ref().is_none_or(|(_, came)| !came) {
+            // The place is for others.
+            lock(&self.seats).remove(&id);
+        }
+        begun.map(|()| Reply::Serves)
     }
 
     /// Starts one, as the member that the one before was if that was one.
@@ -355,6 +374,7 @@ impl House {
         *lock(&self.partition) = number;
         let fresh = RandomState::new().build_hasher().finish();
         let owner = (user.0.user, user.0.group);
+        instances::make_base_of(owner)?;
         terral_server::stage_for(&self.target, owner, number, fresh)?;
         if let Some(name) = user.name() {
             terral_server::home_for(&self.target, owner, &name, fresh)?;
@@ -373,7 +393,7 @@ impl House {
         command.args(service.words(&self.supply)).arg("--library").arg(&self.supply.build.library);
         command.args([format!("--user={user}"), format!("--limits={limits}")]);
         command.args(again.then_some("--again"));
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").current_dir("/");
+        command.env_clear().env("PATH", PROGRAMS).current_dir("/");
         // What it has to say goes through the pipe: root's terminal is not his.
         command.stderr(Stdio::null());
         let host = host_of(user);

@@ -7,6 +7,8 @@
 
 #![deny(unsafe_code)]
 
+mod whose;
+
 mod bound;
 mod in_hand;
 
@@ -120,7 +122,9 @@ pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::own_files;
 pub use terral_transport::permission::{acting, as_person, as_real, ids_changed};
+pub use terral_transport::process::leave_behind;
 pub use terral_transport::program::copied;
 pub use terral_transport::raw_calls;
 pub use terral_transport::requests::while_waiting;
 pub use terral_transport::{descriptor, plain};
+pub use whose::is_his;

@@ -35,6 +35,7 @@ use terral_transport::socket::Handshake;
 
 use crate::bound;
 use crate::in_hand::InHand;
+use crate::whose;
 
 /// How long a server may be gone before calls that need it fail: a restarted one finds its clients.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -101,6 +102,7 @@ impl Memory {
     }
 
     fn map_once(instance: &Path) -> Result<(InstanceId, Self)> {
+        whose::instance_is_his(instance)?;
         let failed = |error: std::io::Error| Error::system(&error, instance.display().to_string());
         let directory = || std::fs::metadata(instance).map(|found| found.ino()).map_err(failed);
         let before = directory()?;
@@ -210,13 +212,10 @@ impl Connection {
 
     /// Maps the memory of `instance` for somebody who only asks.
     pub(crate) fn observe(instance: &Path, shows: Option<Capability>) -> Result<Arc<Self>> {
-        let (id, memory) = match Memory::map(instance) {
-            Ok(mapped) => mapped,
-            // The server says what is wrong, or is about to come up.
-            Err(_) => {
-                ask(instance, Request::Space, shows.as_ref()).and_then(|_| Memory::map(instance))?
-            }
-        };
+        // The server says what is wrong, or is about to come up.
+        let says = |_| ask(instance, Request::Space, shows.as_ref());
+        let again = |error| says(error).and_then(|_| Memory::map(instance));
+        let (id, memory) = Memory::map(instance).or_else(again)?;
         Connection::over(instance, id, memory, (true, shows)).map(Arc::new)
     }
 
@@ -531,6 +530,7 @@ fn shake_hands(
     who: &Acting,
     capability: Option<&Capability>,
 ) -> Result<(Welcome, Vec<OwnedFd>)> {
+    whose::instance_is_his(instance)?;
     let (person, capability) = (bounded(who)?, capability.cloned());
     let handshake = kept::reach(instance, |instance| Handshake::connect(&instance.join("socket")))?;
     let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
@@ -557,7 +557,7 @@ fn knock(
         let wants = question.map_or(Wants::Session, Wants::Answer);
         match shake_hands(instance, wants, who, capability) {
             Err(error)
-                if error.kind != ErrorKind::Version
+                if !matches!(error.kind, ErrorKind::Version | ErrorKind::Denied)
                     && !own_files::is_full(&error)
                     && begin.elapsed() < PATIENCE
                     && lives() =>

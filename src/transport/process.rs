@@ -223,6 +223,27 @@ pub fn be_nice(niceness: i32) {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
 }
 
+/// Closes all descriptors but the first three, and leaves the session's keyring (keyctl(2)) for an
+/// empty one: for who is about to become another user, before it has opened anything.
+///
+/// # Errors
+/// What Linux says.
+pub fn leave_behind() -> Result<()> {
+    /// `KEYCTL_JOIN_SESSION_KEYRING` in Linux.
+    const JOIN: libc::c_long = 1;
+    // SAFETY: no memory is passed; nobody here uses what is closed.
+    let closed = unsafe { kernel::enter()(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
+    check(closed, || "close_range".into())?;
+    // SAFETY: without a name there is none to be read.
+    let joined = unsafe { kernel::enter()(libc::SYS_keyctl, JOIN, std::ptr::null::<u8>()) };
+    let error = std::io::Error::last_os_error();
+    // Where Linux has no keys there are none.
+    match joined < 0 && error.raw_os_error() != Some(libc::ENOSYS) {
+        true => Err(Error::system(&error, "a keyring of its own")),
+        false => Ok(()),
+    }
+}
+
 /// Asks to be run soon after a wake-up, for short times, from now on: for the calling thread only.
 /// Before Linux 6.12 it changes nothing; there, a thread that is woken on a busy machine may wait
 /// for milliseconds.

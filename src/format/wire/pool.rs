@@ -180,6 +180,8 @@ pub struct Server {
     pub generation: u64,
     /// Which member of that.
     pub member: Member,
+    /// Whether it is about to leave: it will not be the control.
+    pub leaves: bool,
 }
 
 /// Somebody wants to be let in.

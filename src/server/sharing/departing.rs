@@ -127,6 +127,11 @@ fn is_at_rest(state: &State) -> bool {
     paid && far && !(programs || is_open || owes || waits || moves)
 }
 
+/// Whether this server is about to leave, and nothing of it is used any more.
+pub fn is_leaving(state: &State) -> bool {
+    has_left(state) || departs(state) && is_at_rest(state)
+}
+
 /// Time has passed.
 ///
 /// # Errors

@@ -42,6 +42,17 @@ pub fn may_begin(state: &mut State) -> Result<()> {
     Err(Error::new(ErrorKind::Unreachable, context))
 }
 
+/// Whether this control decides anything: not while it hands over.
+///
+/// # Errors
+/// If who asks must wait until another one is the control, or this one after all.
+pub fn decides(state: &mut State) -> Result<()> {
+    match state.members.as_ref().is_some_and(|members| members.is_handing_over()) {
+        true => Err(state.fetches.wait()),
+        false => Ok(()),
+    }
+}
+
 /// Whether the registry has this version, which came then.
 ///
 /// # Errors
@@ -84,6 +95,7 @@ pub fn once_kept(state: &mut State, begin: impl FnOnce(&mut State) -> Result<()>
     let begun = match state.authz.hearing.of(asker) {
         Some(begun) => begun,
         None => {
+            decides(state)?;
             begin(state)?;
             let version = state.members.as_ref().map_or(0, |members| members.roster().version);
             let begun = Begun { version, sessions: 0, since: state.world.now() };

@@ -56,6 +56,7 @@ pub fn for_all(
     let begun = match state.authz.hearing.of(asker) {
         Some(begun) => begun,
         None => {
+            keeping::decides(state)?;
             let sessions = begin(state)?;
             let version = state.members.as_ref().map_or(0, |members| members.roster().version);
             let begun = Begun { version, sessions, since: state.world.now() };

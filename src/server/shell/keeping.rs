@@ -57,8 +57,9 @@ struct Here {
     rule: Option<Rule>,
     /// From which control it is to take over, and why that is removed then.
     succeeds: Option<(Member, Verdict)>,
-    /// Whether it is about to leave.
+    /// Whether it is about to leave, and only that is left to be done.
     departs: bool,
+    is_leaving: bool,
     /// To whom it may hand over, if it is the control.
     successors: Vec<Member>,
 }
@@ -94,6 +95,8 @@ enum Heard {
 pub struct Keeper {
     pool: Pool,
     lease: Option<Lease>,
+    /// Whether the registry says that it is about to leave.
+    leaves: bool,
     beat: Option<Tick>,
     /// When the control's key was written.
     present: Revision,
@@ -108,7 +111,7 @@ impl Keeper {
     pub fn new(pool: Pool) -> Self {
         let present = Revision::default();
         let (lease, beat, written, invited) = (None, None, None, BTreeMap::new());
-        Keeper { pool, lease, beat, present, written, invited }
+        Keeper { pool, lease, leaves: false, beat, present, written, invited }
     }
 
     /// Goes on until the server leaves.
@@ -218,6 +221,11 @@ impl Keeper {
         match self.beats(here)? {
             Heard::GoesOn => {
                 self.beat = Some(here.now);
+                for members in shared.lock().members.iter_mut() {
+                    members.withdraws(false);
+                    // It is the control, or is not, whatever was not answered.
+                    members.hands_over(false);
+                }
                 return Ok(None);
             }
             // Its key as the control is written in the next turn, and what it decides after.
@@ -233,7 +241,7 @@ impl Keeper {
             Heard::Withdraws => self.beat = None,
             Heard::Withdrawn => {
                 self.beat = Some(here.now);
-                shared.lock().members.iter_mut().for_each(|members| members.withdraws());
+                shared.lock().members.iter_mut().for_each(|members| members.withdraws(true));
             }
             Heard::Lost(lost) => match self.takes_over(here, (lost.member, lost.verdict)) {
                 // It is there still, or another one was faster: that is seen the next time.
@@ -296,13 +304,13 @@ impl Keeper {
         if now.control != here.control {
             return Ok(if now.control == here.me { Heard::Succeeds } else { Heard::Follows });
         }
-        if here.departs && !here.is_control {
-            return self.withdraws();
+        if here.is_leaving && !here.is_control {
+            return self.withdraws(here);
         }
         if here.is_control && self.pool.generation.stage == Stage::Claimed {
             self.begins(here.partition)?;
         }
-        if kept != Some(true) {
+        if kept != Some(true) || self.leaves != here.departs {
             self.is_present(here)?;
         }
         let now = (self.pool.generation.token, here.control);
@@ -371,7 +379,8 @@ impl Keeper {
         let generation = self.pool.generation.number;
         let instance = self.pool.instance.clone();
         let host = machine.host.clone();
-        let server = Server { machine, instance, generation, member: here.me };
+        let leaves = here.departs;
+        let server = Server { machine, instance, generation, member: here.me, leaves };
         let (key, value) = (keys.server(generation, here.me), pool::write(&server)?);
         let mut changes = vec![Change::Put { key, value, lease: Some(lease) }];
         let mut guards = Vec::new();
@@ -383,7 +392,7 @@ impl Keeper {
         let Some(revision) = self.pool.registry.commit(&guards, &changes)? else {
             return Err(self.raced());
         };
-        self.lease = Some(lease);
+        (self.lease, self.leaves) = (Some(lease), leaves);
         if here.is_control {
             self.present = revision;
         }
@@ -505,7 +514,8 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let rule = if needed { ruling::said(state) } else { None };
     let (partition, succeeds) = (members.partition().id, members.is_to_succeed());
     let (control, is_out) = (members.control(), members.is_put_out() && !members.has_left(me));
-    let (departs, must) = (state.departs, departing::must_hand_over(state));
+    let departs = state.departs || departing::has_left(state);
+    let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
     let successors = if must { departing::successors(state) } else { Vec::new() };
     Some(Here {
         now,
@@ -518,6 +528,7 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         rule,
         succeeds,
         departs,
+        is_leaving,
         successors,
     })
 }

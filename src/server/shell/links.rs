@@ -461,7 +461,12 @@ impl<'s> Links<'s> {
         let (with, control, me) = (session.with, members.control(), members.me());
         let (is_control, took_over) =
             (control == me, control == me && members.may_have_another_control());
-        let may_be_control = !is_control && members.is_of_any_pool();
+        let of_pool = members.is_of_any_pool();
+        // It is said again, to who is the control then.
+        let changes = matches!(said, Control::Here(_) | Control::Leaves | Control::Removed(_));
+        if is_control && changes && members.is_handing_over() {
+            return Ok(());
+        }
         match users::says(&mut state, with, said)? {
             Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
                 ruling::heard(&mut state, *rule)?;
@@ -515,7 +520,9 @@ impl<'s> Links<'s> {
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then
             // it says it again.
-            said if may_be_control && said.is_for_control() => {}
+            said if of_pool && !is_control && said.is_for_control() => {}
+            // By who is it no more, and has not heard so.
+            Control::Roster(_) if of_pool => {}
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
         }
         let done = carrying::resume(&mut state);

@@ -112,7 +112,11 @@ impl Members {
 
     /// The control is about to be another member, or is not after all.
     pub fn hands_over(&mut self, is: bool) {
-        self.keeping.iter_mut().for_each(|keeping| keeping.handing = is);
+        let before = self.keeping.as_mut().map(|it| std::mem::replace(&mut it.handing, is));
+        if before == Some(true) && !is {
+            // Who waits for that looks again.
+            self.go_on();
+        }
     }
 
     /// Whether it is.
@@ -120,9 +124,10 @@ impl Members {
         self.keeping.as_ref().is_some_and(|keeping| keeping.handing)
     }
 
-    /// The registry does not say any more that this server is there, and it is not the control.
-    pub fn withdraws(&mut self) {
-        self.keeping.iter_mut().for_each(|keeping| keeping.withdrawn = true);
+    /// The registry does not say any more that this server is there, and it is not the control; or
+    /// it says so again.
+    pub fn withdraws(&mut self, is: bool) {
+        self.keeping.iter_mut().for_each(|keeping| keeping.withdrawn = is);
     }
 
     /// Whether it can leave without having become the control meanwhile.

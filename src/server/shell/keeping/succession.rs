@@ -10,7 +10,7 @@ use terral_format::ids::Member;
 use terral_format::wire::pool::{self, Generation, Replaced, Server, Stage};
 use terral_format::wire::roster::{Seat, Standing};
 use terral_format::{Error, ErrorKind, Result};
-use terral_registry::registry::{Change, Guard, Revision};
+use terral_registry::registry::{Change, Entry, Guard, Revision};
 
 use super::{Heard, Here, Keeper, TERM};
 use crate::shared::Shared;
@@ -45,7 +45,7 @@ impl Keeper {
         let own = (self.pool.generation.number, self.pool.generation.token);
         let host = &now.by.host;
         let refuse = |why: String| Err(Error::new(ErrorKind::Busy, format!("pool {name}: {why}")));
-        if here.departs {
+        if here.is_leaving {
             return refuse("this server is about to leave it".into());
         }
         if (now.number, now.token) != own || now.stage != Stage::Begun(here.partition) {
@@ -108,25 +108,28 @@ impl Keeper {
     pub(super) fn follows(&mut self, shared: &Shared) -> Result<()> {
         let written = pool::rule(&self.kept()?)?;
         let mut state = shared.lock();
-        state.members.iter_mut().for_each(|members| members.hands_over(false));
         let followed = succeeding::follow(&mut state, written, self.pool.generation.control);
         let done = carrying::resume(&mut state);
+        if followed.is_ok() {
+            state.members.iter_mut().for_each(|members| members.hands_over(false));
+        }
         drop(state);
         shared.wake_links();
-        self.beat = None;
+        // Nothing depends on its word any more.
+        (self.present, self.beat) = (Revision::default(), None);
         followed.and(done)
     }
 
-    /// This server is about to leave: nobody is to hand over to it.
-    pub(super) fn withdraws(&mut self) -> Result<Heard> {
+    /// This server leaves as soon as nobody can hand over to it: its key is taken away, and then it
+    /// looks once more.
+    pub(super) fn withdraws(&mut self, here: &Here) -> Result<Heard> {
         let Some(lease) = self.lease else { return Ok(Heard::Withdrawn) };
-        match self.pool.registry.end(lease) {
-            Err(error) if error.kind != ErrorKind::NotFound => Err(error),
-            _ => {
-                self.lease = None;
-                Ok(Heard::Withdraws)
-            }
-        }
+        let key = self.pool.keys.server(self.pool.generation.number, here.me);
+        self.pool.registry.commit(&[], &[Change::Remove(key)])?;
+        self.lease = None;
+        // What it kept is gone; it runs out by itself.
+        let _ = self.pool.registry.end(lease);
+        Ok(Heard::Withdraws)
     }
 
     /// Hands over to one of those who may have it, and say that they are there. Nothing is decided
@@ -140,36 +143,41 @@ impl Keeper {
                 members.roster().version == here.version
             })
         };
-        let handed = if handing(true) { self.hand_over(here) } else { Ok(false) };
-        // What may have been done is not undone: the next look says so.
-        let may_be = handed.as_ref().is_err_and(|error| error.kind == ErrorKind::Unanswered);
-        if !(handed == Ok(true) || may_be) {
+        let mut asked = false;
+        let handed = if handing(true) { self.hand_over(here, &mut asked) } else { Ok(false) };
+        if handed == Ok(false) || !asked {
             handing(false);
         }
+        // Done, or perhaps done: the next look says so.
+        self.beat = None;
         handed.map(drop)
     }
 
-    fn hand_over(&mut self, here: &Here) -> Result<bool> {
+    fn hand_over(&mut self, here: &Here, asked: &mut bool) -> Result<bool> {
         let (keys, known) = (self.pool.keys.clone(), &self.pool.generation);
         let view = self.pool.registry.below(&keys.servers())?;
-        let mut there = here.successors.iter();
-        let next = there.find_map(|member| view.entry(&keys.server(known.number, *member)));
-        let Some(next) = next else { return Ok(false) };
-        let is_there = Guard::Unchanged(next.key.clone(), next.changed);
-        let Server { machine: by, member: control, .. } = pool::read(&next.key, &next.value)?;
+        let there = here.successors.iter();
+        let there = there.filter_map(|member| view.entry(&keys.server(known.number, *member)));
+        let read = |entry: &Entry| {
+            Ok((
+                Guard::Unchanged(entry.key.clone(), entry.changed),
+                pool::read(&entry.key, &entry.value)?,
+            ))
+        };
+        let all = there.map(read).collect::<Result<Vec<(Guard, Server)>>>()?;
+        let next = all.into_iter().find(|(_, server)| !server.leaves);
+        let Some((is_there, server)) = next else { return Ok(false) };
+        let Server { machine: by, member: control, .. } = server;
         let mut replaced = known.replaced.clone();
         replaced.push(Replaced { member: here.me, verdict: None });
         let next = Generation { by, control, replaced, ..known.clone() };
         let put = Change::put(keys.generation(), pool::write(&next)?);
         // That one writes the control's key, as soon as it has seen it.
         let changes = [put, Change::Remove(keys.control())];
+        *asked = true;
         let [generation, own] = self.guards();
         let handed = self.pool.registry.commit(&[generation, own, is_there], &changes)?;
-        if handed.is_some() {
-            // Nothing depends on its word any more.
-            self.present = Revision::default();
-        }
-        (self.written, self.beat) = (None, None);
+        self.written = None;
         Ok(handed.is_some())
     }
 
