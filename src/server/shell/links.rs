@@ -38,6 +38,7 @@ use crate::shell::relaying::{Relaying, threads};
 use crate::shell::times;
 
 mod admitting;
+mod deciding;
 mod saying;
 
 /// How often time is said to pass: several times in a term of the protocol.
@@ -459,14 +460,7 @@ impl<'s> Links<'s> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, control, me) = (session.with, members.control(), members.me());
-        let (is_control, took_over) =
-            (control == me, control == me && members.may_have_another_control());
-        let of_pool = members.is_of_any_pool();
-        // It is said again, to who is the control then.
-        let changes = matches!(said, Control::Here(_) | Control::Leaves | Control::Removed(_));
-        if is_control && changes && members.is_handing_over() {
-            return Ok(());
-        }
+        let (is_control, of_pool) = (control == me, members.is_of_any_pool());
         match users::says(&mut state, with, said)? {
             Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
                 ruling::heard(&mut state, *rule)?;
@@ -480,27 +474,11 @@ impl<'s> Links<'s> {
                 self.say(with, &Control::Knows(version));
                 state = self.shared.lock_for_links();
             }
-            Control::Knows(version) if is_control => {
-                state.members.iter_mut().for_each(|members| members.knows(with, version));
-            }
-            Control::Here(addresses) if is_control => {
-                control::is_at(&mut state, with, addresses)?;
-            }
-            Control::Hands(directories) if is_control => {
-                departing::hands(&mut state, with, directories);
-            }
-            Control::Removed(gone) if took_over && !self.users.contains(&with) => {
-                control::were_removed(&mut state, gone)?;
-            }
-            Control::Leaves if is_control => control::has_left(&mut state, with)?,
             Control::Refuses(why) if control == with => {
                 (state.refused, state.leaving) = (Some(why), true);
                 drop(state);
                 self.shared.nudge();
                 return Ok(());
-            }
-            Control::Ask if is_control => {
-                self.telling.forget(with);
             }
             Control::AskTime(asked) if is_control => {
                 let time_ns = state.storage.time_ns();
@@ -517,10 +495,11 @@ impl<'s> Links<'s> {
                 }
                 return Ok(());
             }
+            said if is_control && said.is_for_control() => self.is_told(&mut state, with, said)?,
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then
             // it says it again.
-            said if of_pool && !is_control && said.is_for_control() => {}
+            said if of_pool && said.is_for_control() => {}
             // By who is it no more, and has not heard so.
             Control::Roster(_) if of_pool => {}
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),

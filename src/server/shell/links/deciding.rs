@@ -1,0 +1,35 @@
+//! What others say to this member as the control. Not here: what it says to them (`saying`).
+
+use terral_format::ids::Member;
+use terral_format::wire::roster::Control;
+use terral_format::{Error, ErrorKind, Result};
+
+use super::Links;
+use crate::core::state::State;
+use crate::members::control;
+use crate::sharing::departing;
+
+impl Links<'_> {
+    /// Another member says so to the control, which is this one.
+    pub(super) fn is_told(&mut self, state: &mut State, with: Member, said: Control) -> Result<()> {
+        let members = state.members.as_ref();
+        // Then it is said again, to who is the control by then.
+        let hands_over = members.is_some_and(|members| members.is_handing_over());
+        let may_be_new = members.is_some_and(|members| members.may_have_another_control());
+        match said {
+            Control::Knows(version) => {
+                state.members.iter_mut().for_each(|members| members.knows(with, version));
+            }
+            Control::Ask => self.telling.forget(with),
+            Control::Hands(directories) => departing::hands(state, with, directories),
+            Control::Here(_) | Control::Removed(_) | Control::Leaves if hands_over => {}
+            Control::Here(addresses) => control::is_at(state, with, addresses)?,
+            Control::Removed(gone) if may_be_new && !self.users.contains(&with) => {
+                control::were_removed(state, gone)?;
+            }
+            Control::Leaves => control::has_left(state, with)?,
+            _ => return Err(Error::new(ErrorKind::Malformed, "what the control is not told here")),
+        }
+        Ok(())
+    }
+}
