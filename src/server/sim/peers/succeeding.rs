@@ -328,17 +328,23 @@ fn a_control_that_is_to_end_hands_over_and_leaves_as_any_other() {
     assert_eq!(three.control(1), member(1));
     three.tells(1);
     three.peers.control = 1;
-    // Nobody hands over to it any more.
-    for _ in 0..2 {
-        assert_eq!(three.looks(0), Some(true));
-    }
-    let server = three.keys.server(1, member(0));
-    assert!(three.registry.table.below(&server).expect("answers").entries.is_empty());
     let is_in = |three: &mut Three| {
         let standing = three.roster(1).seat(member(0)).map(|seat| seat.standing);
         matches!(standing, Some(Standing::In(_)))
     };
     assert!(is_in(&mut three), "it has what was born there");
+    // Once nothing of it is used nobody can hand over to it any more.
+    let key = three.keys.server(1, member(0));
+    let is_there =
+        |three: &Three| !three.registry.table.below(&key).expect("answers").entries.is_empty();
+    assert_eq!(three.looks(0), Some(true));
+    assert!(is_there(&three), "a program uses it");
+    let client = three.peers.clients[0];
+    three.peers.sims[0].end(client);
+    for _ in 0..8 {
+        assert_eq!(three.looks(0), Some(true));
+    }
+    assert!(!is_there(&three));
     three.peers.leaves(0, |_| ());
     assert!(!is_in(&mut three));
     for at in [1, 2] {
