@@ -15,6 +15,8 @@ use crate::limits::Limits;
 
 /// Where root looks for programs.
 pub const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Numbers of users that are given to others.
+const RANGES: &str = "/etc/subuid";
 /// Longest login name that a directory gets.
 const NAME_MAX: usize = 64;
 
@@ -54,9 +56,15 @@ impl User {
         self.login().filter(|name| is_name(name))
     }
 
-    /// As the system knows him (getent(1)), if it does: numbers of a range that was given to
-    /// somebody are nobody's.
-    pub fn login(&self) -> Option<String> {
+    /// Whether his number is of a range that was given to another user (subuid(5)), who is as many
+    /// users as he likes, and the system knows nobody by it.
+    pub fn is_of_a_range(&self) -> bool {
+        let all = std::fs::read_to_string(RANGES).unwrap_or_default();
+        is_in_a_range(&all, self.0.user) && self.login().is_none()
+    }
+
+    /// As the system knows him (getent(1)), if it does.
+    fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
         let mut getent = Command::new("timeout");
         getent.env_clear().env("PATH", PROGRAMS).current_dir("/");
@@ -91,6 +99,16 @@ impl User {
     }
 }
 
+fn is_in_a_range(all: &str, user: u32) -> bool {
+    all.lines().any(|line| {
+        let mut numbers = line.split(':').skip(1).map(|field| field.trim().parse::<u32>());
+        let (Some(Ok(first)), Some(Ok(count))) = (numbers.next(), numbers.next()) else {
+            return false;
+        };
+        user >= first && user - first < count
+    })
+}
+
 /// Whether a login name may be a directory's.
 fn is_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.@$+".contains(&byte);
@@ -120,7 +138,18 @@ impl FromStr for User {
 
 #[cfg(test)]
 mod tests {
-    use super::{Person, User, is_name};
+    use super::{Person, User, is_in_a_range, is_name};
+
+    #[test]
+    fn numbers_of_a_range_are_those_that_it_has() {
+        let all = "alice:100000:65536\n# none\nbob:x:5\n1001:200000:1\n";
+        for user in [100_000, 165_535, 200_000] {
+            assert!(is_in_a_range(all, user), "{user}");
+        }
+        for user in [0, 5, 99_999, 165_536, 199_999, 200_001] {
+            assert!(!is_in_a_range(all, user), "{user}");
+        }
+    }
 
     #[test]
     fn a_login_name_that_is_no_directorys_is_none() {

@@ -271,10 +271,15 @@ impl House {
         let id = user.0.user;
         ensure!(id != 0, "root's server is there: no other one is needed");
         let is_new = !lock(&self.seats).contains_key(&id);
-        ensure!(!is_new || user.login().is_some(), "no user of this machine (getent passwd {id})");
+        ensure!(!is_new || !user.is_of_a_range(), "{id}: a number that was given to another user");
         let seat = {
             let mut seats = lock(&self.seats);
-            let full = seats.len() >= USERS_MAX && !seats.contains_key(&id);
+            // A start that failed takes nobody's place.
+            let is_taken = |seat: &&Seat| {
+                let chair = seat.try_lock();
+                chair.map_or(true, |it| it.word.as_ref().is_some_and(|(_, came)| *came))
+            };
+            let full = is_new && seats.values().filter(is_taken).count() >= USERS_MAX;
             ensure!(!full, "{USERS_MAX} users are served, and no more");
             seats.entry(id).or_default().clone()
         };
@@ -289,12 +294,8 @@ impl House {
             // Another one goes on with what it has left, as the same member.
             say(format_args!("{}: its server is gone; starting another one", dead.host));
         }
-        let begun = self.begin_his((user, limits), &mut seat);
-        if begun.is_err() && is_new && seat.word.as_ref().is_none_or(|(_, came)| !came) {
-            // The place is for others.
-            lock(&self.seats).remove(&id);
-        }
-        begun.map(|()| Reply::Serves)
+        self.begin_his((user, limits), &mut seat)?;
+        Ok(Reply::Serves)
     }
 
     /// Starts one, as the member that the one before was if that was one.
