@@ -89,7 +89,7 @@ pub const DOORS: List = &[
     ("Members::succession", &["sharing"]),
     ("Members::take_asks", &["shell"]),
     ("Members::take_departed", &["sharing"]),
-    ("Members::take_departure", &["shell"]),
+    ("Members::take_departure", &["sharing"]),
     ("Members::take_frames", &["shell"]),
     ("Members::take_frames_within", &["shell"]),
     ("Members::take_kept", &["sharing"]),

@@ -3,6 +3,7 @@
 use terral_format::Result;
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::capability::{Revocation, Revoked};
+use terral_format::wire::placement::Role;
 use terral_format::wire::pool::{
     Generation, Invited, Lost, Machine, Replaced, Server, Stage, Wanted, parts, write,
 };
@@ -52,6 +53,7 @@ fn rule() -> Rule {
         placement: placement(),
         groups: vec![group()],
         control: Some(Member::LEAST),
+        authorities: vec![Member::LEAST],
     }
 }
 
@@ -78,8 +80,8 @@ pub fn records() -> Result<Vec<u8>> {
     all.extend(write(&Server { machine: machine(), instance, generation: 510, member, leaves })?);
     let lost = Lost { token: 509, member: control, verdict: Verdict::Dead };
     all.extend(write(&lost)?);
-    for stores in [None, Some(true)] {
-        all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]), stores })?);
+    for role in [None, Some(Role::Authority), Some(Role::Storage), Some(Role::Compute)] {
+        all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]), role })?);
     }
     let invitation = Invitation {
         partition: Partition { id: 511, secret: Secret([0; 32]), encrypted: true },

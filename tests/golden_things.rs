@@ -158,7 +158,8 @@ fn settings() -> [Setting; 4] {
 pub fn records() -> Vec<Membership> {
     let transacts = transacts().into_iter().map(Membership::Transacts);
     let control = Membership::Control(Member::LEAST);
-    of_things().into_iter().chain(transacts).chain([control]).collect()
+    let authorities = Membership::Authorities(vec![member(465)]);
+    of_things().into_iter().chain(transacts).chain([control, authorities]).collect()
 }
 
 /// Those of transactions.
@@ -197,6 +198,7 @@ fn of_things() -> Vec<Membership> {
             policies: Vec::new(),
             certificates: Vec::new(),
             placement: Placement::default(),
+            authorities: Vec::new(),
         }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },

@@ -467,6 +467,31 @@ pub fn placement() -> Placement {
     Placement { storage: Some(vec![Member::LEAST]), layouts }
 }
 
+/// A server as a member.
+fn membership() -> Membership {
+    Membership {
+        me: Member::LEAST,
+        control: Member::LEAST,
+        epoch: Epoch(47),
+        members: vec![Other {
+            seat: Seat {
+                member: Member::LEAST,
+                standing: Standing::In(ServerId(48)),
+                addresses: vec![([127, 0, 0, 1], 49).into()],
+            },
+            connected: true,
+            current: true,
+        }],
+        encrypted: true,
+        sent: Sent { frames: 211, operations: 212, bytes: 213 },
+        losses: losses(),
+        policies: vec![policy()],
+        placement: placement(),
+        authorities: vec![Member::LEAST],
+        pool: Some(golden_pool::status()),
+    }
+}
+
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -485,26 +510,7 @@ pub fn replies() -> Vec<Reply> {
         warnings: vec!["process 1".to_owned()],
         spill: Some("/disk/terral-spill".to_owned()),
         spilled_bytes: 46,
-        partition: Some(Membership {
-            me: Member::LEAST,
-            control: Member::LEAST,
-            epoch: Epoch(47),
-            members: vec![Other {
-                seat: Seat {
-                    member: Member::LEAST,
-                    standing: Standing::In(ServerId(48)),
-                    addresses: vec![([127, 0, 0, 1], 49).into()],
-                },
-                connected: true,
-                current: true,
-            }],
-            encrypted: true,
-            sent: Sent { frames: 211, operations: 212, bytes: 213 },
-            losses: losses(),
-            policies: vec![policy()],
-            placement: placement(),
-            pool: Some(golden_pool::status()),
-        }),
+        partition: Some(membership()),
     };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };

@@ -64,9 +64,11 @@ impl Partition {
         if let Some(file) = &self.join {
             return Ok(Some(Part::Invited(Box::new(read(file)?))));
         }
-        Ok(self
-            .listen
-            .map(|_| Part::Control { encrypted: !self.no_encryption, inherited: Box::default() }))
+        Ok(self.listen.map(|_| Part::Control {
+            encrypted: !self.no_encryption,
+            authority: false,
+            inherited: Box::default(),
+        }))
     }
 
     /// Where it listens.

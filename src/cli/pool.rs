@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde::{Deserialize, Serialize};
 use terral_registry::etcd::Etcd;
 use terral_registry::login::Login;
 use terral_registry::place::Place;
 use terral_registry::registry::{Change, Guard, Registry, View};
 use terral_server::records::{
-    Generation, Inherited, Invited, Keys, Lost, Machine, Secret, Server, Stage, Standing, Verdict,
-    Wanted,
+    Generation, Inherited, Invited, Keys, Lost, Machine, Role, Secret, Server, Stage, Standing,
+    Verdict, Wanted,
 };
 use terral_server::{Listing, Member, POOL_TERM, Part, Pool, records};
 
@@ -53,22 +53,27 @@ pub struct Arguments {
     /// FILE. Nobody else may read it
     #[arg(long, value_name = "FILE", requires = "control")]
     pub control_login: Option<PathBuf>,
-    /// What this server is for: `storage` keeps bytes of new files, `compute` keeps none [default:
-    /// storage, unless something was said of another server: then compute, until `terral role`]
-    #[arg(long, requires = "control")]
+    /// What this server is for: `storage` keeps bytes of new files, `compute` keeps none;
+    /// `authn,authz` says who is in, who somebody is and what he may, and keeps nothing [default:
+    /// all of it; once something was said of another server, compute, until `terral role`]
+    #[arg(long, value_name = "ROLES", requires = "control", value_parser = role)]
     pub role: Option<Role>,
     /// Begin the pool anew: the machine of its control is lost, and what only that had
     #[arg(long, requires = "control")]
     pub anew: bool,
 }
 
-/// What a server of a pool is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    /// It keeps bytes of new files
-    Storage,
-    /// It keeps none: what its programs create is on others
-    Compute,
+/// Roles of which some go together.
+fn role(text: &str) -> Result<Role, String> {
+    let mut roles: Vec<&str> = text.split(',').collect();
+    roles.sort_unstable();
+    match roles[..] {
+        ["authn", "authz"] => Ok(Role::Authority),
+        ["storage"] | ["compute", "storage"] => Ok(Role::Storage),
+        ["compute"] => Ok(Role::Compute),
+        ["authn" | "authz"] => Err("authn and authz are one server's: authn,authz".into()),
+        _ => Err("storage, compute or authn,authz; a server without --role is all of it".into()),
+    }
 }
 
 fn name(text: &str) -> Result<String, String> {
@@ -452,7 +457,8 @@ impl Entrance {
         } else {
             note(format_args!("begins the pool {} anew, with its containers", self.name));
         }
-        let part = Part::Control { encrypted: true, inherited: Box::new(inherited) };
+        let authority = self.role == Some(Role::Authority);
+        let part = Part::Control { encrypted: true, authority, inherited: Box::new(inherited) };
         Ok(Some(Entered { pool, part }))
     }
 
@@ -486,8 +492,7 @@ impl Entrance {
     fn come_in(&mut self) -> Result<Option<Entered>> {
         let secret = Secret(records::secret()?);
         let key = records::public_half(&secret);
-        let stores = self.role.map(|role| role == Role::Storage);
-        let asked = Wanted { machine: self.machine.clone(), key, stores };
+        let asked = Wanted { machine: self.machine.clone(), key, role: self.role };
         let end = format!("{:032x}", records::random()?);
         let (wanted, answer) = (self.keys.wanted() + &end, self.keys.invited() + &end);
         let lease = self.registry.grant(PATIENCE)?;

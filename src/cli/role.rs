@@ -3,14 +3,22 @@
 //! Not here: what that means for files (`terral_server`).
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use terral_client::{Client, Member, Membership};
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of};
 use crate::members::{Hosts, this};
 use crate::policy::await_all;
-use crate::pool::Role;
+
+/// What a machine is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// It keeps bytes of new files
+    Storage,
+    /// It keeps none: what its programs create is on others
+    Compute,
+}
 
 /// Says whether a machine keeps the bytes of new files
 #[derive(Args)]

@@ -214,6 +214,8 @@ pub enum Membership {
     Transacts(Transacts),
     /// Who says who is in, if that is not where the root was born any more.
     Control(Member),
+    /// These members are of the authority and nothing else, as the control says.
+    Authorities(Vec<Member>),
 }
 
 /// What is so of a transaction of which several members have a part.

@@ -1,9 +1,22 @@
-//! Which members keep bytes of new files and objects, and where those of some paths are created.
+//! What members are for: which keep bytes of new files and objects, and where those of some paths
+//! are created.
 //! Not here: what that means for a file (`server/naming/placement`).
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Member;
+
+/// What a server was started for, if something was said of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// *authn* and *authz*, and nothing else: who is in, who somebody is, and what he may. It keeps
+    /// no bytes, decides no names, and serves no programs.
+    Authority,
+    /// It keeps bytes of new files.
+    Storage,
+    /// It keeps none.
+    Compute,
+}
 
 /// Where a new file is created, and its bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::containers::{Container, ContainerName, Group, Quota};
-use super::placement::Layout;
+use super::placement::{Layout, Role};
 use super::roster::{Invitation, Key, Roster, Rule, Verdict};
 use crate::frame;
 use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 3;
+pub const POOL: u16 = 4;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -191,9 +191,8 @@ pub struct Wanted {
     pub machine: Machine,
     /// By what he will prove who he is.
     pub key: Key,
-    /// Whether he is to keep bytes of new files; `None`: as all that come, and of which nothing was
-    /// said.
-    pub stores: Option<bool>,
+    /// What he is for; `None`: as all that come, and of which nothing was said.
+    pub role: Option<Role>,
 }
 
 /// What he is answered: an invitation without a secret, as he has that himself, or why not.
@@ -237,6 +236,7 @@ pub fn parts(rule: &Rule) -> Result<BTreeMap<&'static str, Vec<u8>>> {
         ("containers", write(&rule.containers)?),
         ("quotas", write(&rule.quotas)?),
         ("groups", write(&rule.groups)?),
+        ("authorities", write(&rule.authorities)?),
     ]))
 }
 
@@ -263,6 +263,7 @@ pub fn rule(parts: &BTreeMap<String, Vec<u8>>) -> Result<Rule> {
         placement: part(parts, "placement")?,
         groups: part(parts, "groups")?,
         control: None,
+        authorities: part(parts, "authorities")?,
     })
 }
 

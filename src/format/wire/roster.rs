@@ -149,6 +149,9 @@ pub struct Roster {
     /// Where new bytes are. Said and written down beside it.
     #[serde(skip)]
     pub placement: Placement,
+    /// Members with the roles *authn* and *authz* alone, in order. Said and written down beside it.
+    #[serde(skip)]
+    pub authorities: Vec<Member>,
 }
 
 impl Roster {
@@ -165,6 +168,11 @@ impl Roster {
     /// Whether a member speaks for one user alone.
     pub fn is_users(&self, member: Member) -> bool {
         self.certificate(member).is_some_and(|certificate| certificate.user.is_some())
+    }
+
+    /// Whether a member is in.
+    pub fn is_in(&self, member: Member) -> bool {
+        self.seat(member).is_some_and(|seat| matches!(seat.standing, Standing::In(_)))
     }
 }
 
@@ -235,6 +243,8 @@ pub struct Rule {
     pub groups: Vec<Group>,
     /// Who says so, if that is not where the root was born.
     pub control: Option<Member>,
+    /// Members with the roles *authn* and *authz* alone.
+    pub authorities: Vec<Member>,
 }
 
 /// What servers say to each other of who is in.

@@ -216,6 +216,8 @@ pub struct Membership {
     pub policies: Vec<Policy>,
     /// Who keeps bytes of new files, and where those of some paths are created.
     pub placement: Placement,
+    /// Who is of the authority, and nothing else.
+    pub authorities: Vec<Member>,
     /// Of a pool: which.
     pub pool: Option<PoolStatus>,
 }

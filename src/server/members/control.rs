@@ -12,7 +12,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
 use terral_format::wire::person::{GROUPS_MAX, Person};
-use terral_format::wire::placement::Placement;
+use terral_format::wire::placement::{Placement, Role};
 use terral_format::wire::roster::{
     ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule,
     Seat, Secret,
@@ -22,6 +22,7 @@ use terral_network::tcp::public_half;
 use terral_partition::effect::Input;
 use terral_partition::members::Table;
 
+use super::roles;
 use super::stepping::{join, tell};
 use crate::core::state::State;
 
@@ -32,20 +33,28 @@ fn new_server(state: &State) -> Result<ServerId> {
     Ok(ServerId(state.world.random()? as u64))
 }
 
-/// This server, which is alone, becomes the control of a partition of its own.
+/// This server, which is alone, becomes the control of a partition of its own. If it is of the
+/// `authority` and nothing else, the root is born on the first that keeps files.
 ///
 /// # Errors
 /// If the system has no random bits.
-pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
+pub fn begin(state: &mut State, encrypted: bool, authority: bool) -> Result<()> {
     let (server, secret) = (new_server(state)?, Secret(state.world.secret()?));
     let partition = Partition { id: state.world.random()?, secret, encrypted };
-    join(state, (Member::LEAST, server), Member::LEAST, partition);
+    let me = Member::LEAST;
+    let root = Member::new(u16::from(authority)).unwrap_or(me);
+    join(state, (me, server), root, partition);
+    is_control(state, me);
     let (standing, key) = (Standing::In(server), public_half(&secret));
-    let seats = vec![Seat { member: Member::LEAST, standing, addresses: Vec::new() }];
-    let certificates = vec![Certificate { member: Member::LEAST, key, user: None }];
-    let policies = Vec::new();
-    let placement = Placement::default();
-    seat(state, Roster { version: 1, epoch: Epoch(1), seats, policies, certificates, placement });
+    let seats = vec![Seat { member: me, standing, addresses: Vec::new() }];
+    let certificates = vec![Certificate { member: me, key, user: None }];
+    let (version, epoch) = (1, Epoch(1));
+    let mut roster = Roster { version, epoch, seats, certificates, ..Roster::default() };
+    if authority {
+        roster.authorities.push(me);
+        roster.placement.storage = Some(Vec::new());
+    }
+    seat(state, roster);
     Ok(())
 }
 
@@ -53,6 +62,7 @@ pub fn begin(state: &mut State, encrypted: bool) -> Result<()> {
 pub fn inherits(state: &mut State, policies: Vec<Policy>, placement: Placement) {
     let Ok(roster) = own_roster(state) else { return };
     let version = roster.version + 1;
+    let placement = Placement { storage: roster.placement.storage.clone(), ..placement };
     seat(state, Roster { version, policies, placement, ..roster });
 }
 
@@ -66,10 +76,10 @@ pub fn accept(state: &mut State, invitation: &Invitation) {
     // Less than any that the control says: of the others nothing is known yet.
     let mut seats: Vec<Seat> = root.iter().cloned().chain([control.clone(), own]).collect();
     seats.sort_by_key(|seat| seat.member);
-    let policies = Vec::new();
+    // It may be the root's itself.
+    seats.dedup_by_key(|seat| seat.member);
     let certificates = vec![Certificate { member: control.member, key: *key, user: None }];
-    let placement = Placement::default();
-    seat(state, Roster { version: 0, epoch: Epoch(0), seats, policies, certificates, placement });
+    seat(state, Roster { seats, certificates, ..Roster::default() });
 }
 
 /// This member says who is in from now on.
@@ -89,6 +99,8 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let certificates = (known != Some(&roster.certificates)).then(|| roster.certificates.clone());
     let known = state.members.as_ref().map(|members| &members.roster().placement);
     let placement = (known != Some(&roster.placement)).then(|| roster.placement.clone());
+    let known = state.members.as_ref().map(|members| &members.roster().authorities);
+    let authorities = (known != Some(&roster.authorities)).then(|| roster.authorities.clone());
     let before = state.members.as_ref().map_or(0, |members| members.roster().seats.len());
     let grows = roster.seats.len() > before;
     state.record(Membership::Roster(roster));
@@ -96,6 +108,7 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     certificates.into_iter().for_each(|all| state.record(Membership::Certificates(all)));
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     placement.into_iter().for_each(|of| state.record(Membership::Placement(of)));
+    authorities.into_iter().for_each(|of| state.record(Membership::Authorities(of)));
     tell(state, Input::Table(Table { epoch, members }));
 }
 
@@ -143,8 +156,8 @@ fn keep_out(roster: &mut Roster, known: &BTreeMap<Member, Standing>) -> bool {
 /// So much is left for what a control before may have said that nobody who takes over knows of.
 const UNHEARD: u64 = 1 << 16;
 
-/// This member takes over from the control: it says who is in from now on, and is the heir of those
-/// controls that are `gone`. All that they had written down it has heard.
+/// This member takes over from the control: it says who is in from now on. It, or who is to, goes
+/// on with what those controls had that are `gone`. All that they had written down it has heard.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if it is no member, or was removed itself.
@@ -152,10 +165,12 @@ pub fn take_over(state: &mut State, gone: &[(Member, Verdict)]) -> Result<()> {
     let me = may_take_over(state)?;
     let Some(members) = &state.members else { return Ok(()) };
     let mut roster = members.roster().clone();
+    let lost: Vec<Member> = gone.iter().map(|(member, _)| *member).collect();
+    let heir = roles::heir(&roster, &lost, me);
     for seat in roster.seats.iter_mut().filter(|seat| !is_out(seat.standing)) {
         let verdict = gone.iter().find(|(member, _)| *member == seat.member);
         if let Some((_, verdict)) = verdict.filter(|(member, _)| *member != me) {
-            seat.standing = Standing::Removed { heir: me, verdict: *verdict };
+            seat.standing = Standing::Removed { heir, verdict: *verdict };
         }
     }
     roster.version += UNHEARD;
@@ -179,7 +194,8 @@ pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
     let members = state.members.as_ref().filter(|members| members.is_of_any_pool());
     let Some(members) = members else { return false };
     let certificate = members.roster().certificate(by);
-    let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none());
+    let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none())
+        && roles::is_believed(members.roster(), by);
     let is_newer = rule.roster.version > members.roster().version;
     members.control() != by && rule.control == Some(by) && is_trusted && is_newer
 }
@@ -203,14 +219,17 @@ pub fn follow(state: &mut State, control: Member) -> Result<()> {
 /// Whether this member, which is given, may take over.
 ///
 /// # Errors
-/// As [`take_over`].
+/// As [`take_over`]; those of [`roles::may_be_control`].
 pub fn may_take_over(state: &State) -> Result<Member> {
     let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
     let members = state.members.as_ref().ok_or_else(none)?;
     let (me, before, roster) = (members.me(), members.control(), members.roster());
     let knows = roster.seat(before).is_some();
     let is_in = roster.seat(me).is_some_and(|seat| !is_out(seat.standing));
-    if knows && is_in && before != me { Ok(me) } else { Err(none()) }
+    if !knows || !is_in || before == me {
+        return Err(none());
+    }
+    roles::may_be_control(roster, me, before).map(|()| me)
 }
 
 /// A member knows of some that a control before this one has removed: so they are.
@@ -232,13 +251,20 @@ pub fn were_removed(state: &mut State, gone: Vec<(Member, Standing)>) -> Result<
 /// of it, and says it to all others.
 pub fn leave(state: &mut State) {
     let Some(members) = &state.members else { return };
-    let (me, heir, mut roster) = (members.me(), members.control(), members.roster().clone());
+    let (me, mut roster) = (members.me(), members.roster().clone());
+    let heir = heir_of_own(state).unwrap_or(members.control());
     let own = roster.seats.iter_mut().find(|seat| seat.member == me);
     let verdict = Verdict::Left;
     own.into_iter().for_each(|seat| seat.standing = Standing::Removed { heir, verdict });
     // The version is the control's to count.
     roster.epoch = Epoch(roster.epoch.0 + 1);
     seat(state, roster);
+}
+
+/// Who goes on with what this member decides, once it is in no more.
+pub fn heir_of_own(state: &State) -> Option<Member> {
+    let members = state.members.as_ref()?;
+    Some(roles::heir(members.roster(), &[members.me()], members.control()))
 }
 
 /// A member says that it has left.
@@ -298,8 +324,8 @@ pub fn is_at(state: &mut State, member: Member, addresses: Vec<SocketAddr>) -> R
     Ok(())
 }
 
-/// Removes a member: the control decides from now on what that decided. One that was removed as
-/// somebody who may live may be said to be dead later.
+/// Removes a member: the control, or who is to ([`roles::heir`]), decides from now on what that
+/// decided. One that was removed as somebody who may live may be said to be dead later.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, or is that member; [`ErrorKind::NotFound`] if
@@ -312,16 +338,16 @@ pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()>
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
+    let heir = roles::heir(&roster, &[member], me.ok_or_else(unknown)?);
     let seat = roster.seats.iter_mut().find(|seat| seat.member == member);
     let seat = seat.ok_or_else(unknown)?;
-    let before = match seat.standing {
-        Standing::In(_) => None,
-        Standing::Removed { verdict, .. } => Some(verdict),
+    let heir = match seat.standing {
+        Standing::In(_) => heir,
+        Standing::Removed { heir, verdict: Verdict::Fenced } if verdict == Verdict::Dead => heir,
+        Standing::Removed { .. } => {
+            return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
+        }
     };
-    if before.is_some_and(|before| before != Verdict::Fenced || verdict != Verdict::Dead) {
-        return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
-    }
-    let heir = me.ok_or_else(unknown)?;
     seat.standing = Standing::Removed { heir, verdict };
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     self::seat(state, roster);
@@ -380,16 +406,46 @@ pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
     invite(state, user)
 }
 
-/// The seat of the member where the root was born, if that is another than the control, which is
-/// its heir then, or the heir of its heirs.
+/// The seat of the member where the root was born, if that is another than the control; if it is in
+/// no more, with the last of its heirs.
 fn root_seat(state: &State) -> Option<Seat> {
     let members = state.members.as_ref()?;
     let (control, root) = (members.control(), members.root());
     let mut seat = members.roster().seat(root).filter(|_| root != control)?.clone();
-    if let Standing::Removed { heir, .. } = &mut seat.standing {
-        *heir = control;
+    let of = members.roster().seats.len();
+    for _ in 0..of {
+        let Standing::Removed { heir, .. } = &mut seat.standing else { break };
+        match members.roster().seat(*heir).map(|seat| seat.standing) {
+            Some(Standing::Removed { heir: next, .. }) => *heir = next,
+            _ => break,
+        }
     }
     Some(seat)
+}
+
+/// Whether the root is somewhere, or is about to be.
+fn is_root_born(state: &State, role: Option<Role>) -> Result<()> {
+    let root = state.members.as_ref().map(|members| (members.root(), members.roster()));
+    let is_nowhere = root.is_some_and(|(root, roster)| roster.seat(root).is_none());
+    if is_nowhere && role != Some(Role::Storage) {
+        let context = "no server of this pool keeps files yet: start one with --role storage";
+        return Err(Error::new(ErrorKind::Busy, context));
+    }
+    Ok(())
+}
+
+/// A new member is for that.
+fn comes_as(roster: &mut Roster, me: Member, role: Option<Role>) {
+    let storage = &mut roster.placement.storage;
+    if storage.is_none() && matches!(role, Some(Role::Authority | Role::Compute)) {
+        let all = roster.seats.iter().filter(|seat| !is_out(seat.standing));
+        *storage = Some(all.map(|seat| seat.member).collect());
+    }
+    match role {
+        Some(Role::Storage) => storage.iter_mut().for_each(|storage| storage.push(me)),
+        Some(Role::Authority) => roster.authorities.push(me),
+        Some(Role::Compute) | None => {}
+    }
 }
 
 /// Lets in one more, who shows this: a server of this user alone, or one that is trusted with all.
@@ -404,15 +460,16 @@ pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
 }
 
 /// The same for who has made a key himself, and gives the public half of it. The invitation has no
-/// secret. He keeps bytes of new files or not, if something is said of that (`stores`).
+/// secret. What he is for may be said (`role`).
 ///
 /// # Errors
-/// As those of [`invite`].
+/// As those of [`invite`]; [`ErrorKind::Busy`], too, as long as the root is nowhere, to who keeps
+/// no files.
 pub fn let_in(
     state: &mut State,
     key: Key,
     user: Option<Person>,
-    stores: Option<bool>,
+    role: Option<Role>,
 ) -> Result<Invitation> {
     let mut roster = own_roster(state)?;
     let server = new_server(state)?;
@@ -420,6 +477,7 @@ pub fn let_in(
     let last = roster.seats.last().map_or(0, |seat| seat.member.number());
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
+    is_root_born(state, role)?;
     let Some(members) = &state.members else { return Err(full()) };
     let (partition, own) = (*members.partition(), public_half(&members.partition().secret));
     let (partition, control) =
@@ -427,14 +485,7 @@ pub fn let_in(
     let control = control.filter(|control| !control.addresses.is_empty());
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let control = control.ok_or_else(late)?;
-    match (stores, &mut roster.placement.storage) {
-        (Some(true), Some(storage)) => storage.push(me),
-        (Some(false), storage @ None) => {
-            let all = roster.seats.iter().filter(|seat| !is_out(seat.standing));
-            *storage = Some(all.map(|seat| seat.member).collect());
-        }
-        _ => {}
-    }
+    comes_as(&mut roster, me, role);
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
     roster.certificates.push(Certificate { member: me, key, user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));

@@ -15,6 +15,7 @@ pub mod placement;
 pub mod policies;
 pub mod requiring;
 pub mod role;
+pub mod roles;
 pub mod stepping;
 pub mod telling;
 pub mod traffic;

@@ -4,25 +4,20 @@
 //! Invariant: somebody keeps bytes, as far as the control has a say in it: the last one cannot be
 //! told not to. Not here: what it means for a file that is created (`naming/placement`).
 
-use terral_format::disk::partition::Standing;
 use terral_format::ids::Member;
 use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
-use terral_format::wire::roster::{POLICIES_MAX, Roster};
+use terral_format::wire::roster::POLICIES_MAX;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::{control, policies};
+use super::{control, policies, roles};
 use crate::core::state::State;
-
-fn is_in(roster: &Roster, member: Member) -> bool {
-    roster.seat(member).is_some_and(|seat| matches!(seat.standing, Standing::In(_)))
-}
 
 /// Members that are in and keep bytes of new files, in order; none if this server is alone.
 pub fn storage_servers(state: &State) -> Vec<Member> {
     let Some(members) = &state.members else { return Vec::new() };
     let roster = members.roster();
     let all = roster.seats.iter().map(|seat| seat.member);
-    all.filter(|it| is_in(roster, *it) && roster.placement.stores(*it)).collect()
+    all.filter(|it| roster.is_in(*it) && roster.placement.stores(*it)).collect()
 }
 
 /// A member keeps bytes of new files from now on, or does not; from the first time that this is
@@ -33,9 +28,13 @@ pub fn storage_servers(state: &State) -> Vec<Member> {
 /// [`ErrorKind::NotFound`] if there is no such member.
 pub fn set_role(state: &mut State, member: Member, stores: bool) -> Result<()> {
     let mut roster = control::own_roster(state)?;
-    if !is_in(&roster, member) {
+    if !roster.is_in(member) {
         let context = format!("{member}: no server of this run");
         return Err(Error::new(ErrorKind::NotFound, context));
+    }
+    if roles::is_authority(&roster, member) {
+        let context = format!("{member} is of the pool's authority, and keeps no files");
+        return Err(Error::new(ErrorKind::Invalid, context));
     }
     let known = roster.placement.storage.is_some();
     if known && roster.placement.stores(member) == stores {
@@ -67,7 +66,7 @@ pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> R
     let mut roster = control::own_roster(state)?;
     if let Some(Layout::One(member)) = layout {
         let refuse = |kind, why: &str| Err(Error::new(kind, format!("{member}: {why}")));
-        if !is_in(&roster, member) {
+        if !roster.is_in(member) {
             return refuse(ErrorKind::Invalid, "no server of this run");
         }
         if !roster.placement.stores(member) {

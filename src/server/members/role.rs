@@ -40,6 +40,7 @@ mod loads;
 mod losses;
 mod mover;
 mod outbox;
+mod rostered;
 mod settling;
 mod transactions;
 mod users;
@@ -305,6 +306,7 @@ impl Members {
             }
             Membership::Placement(placement) => self.roster.placement.clone_from(placement),
             Membership::Control(member) => self.control = *member,
+            Membership::Authorities(of) => self.roster.authorities.clone_from(of),
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
@@ -312,11 +314,8 @@ impl Members {
                 self.roster.certificates.clone_from(of);
             }
             Membership::Roster(roster) => {
-                let policies = std::mem::take(&mut self.roster.policies);
-                let certificates = std::mem::take(&mut self.roster.certificates);
-                let placement = std::mem::take(&mut self.roster.placement);
                 self.departing.follows(roster, &self.roster);
-                self.roster = Roster { policies, certificates, placement, ..roster.clone() };
+                self.are_seated(roster);
                 self.losses.begins_anew();
             }
             Membership::Born { ino, number, .. } => self.numbers.born(*ino, *number),
@@ -351,13 +350,9 @@ impl Members {
         let (me, server, root) = (durable.me(), durable.server(), self.root);
         let partition = self.partition;
         let joined = std::iter::once(Membership::Joined { me, server, root, partition });
-        let policies = Membership::Policies(self.roster.policies.clone());
-        let certificates = Membership::Certificates(self.roster.certificates.clone());
-        let roster = Membership::Roster(self.roster.clone());
-        let placement = Membership::Placement(self.roster.placement.clone());
         let control = (self.control != root).then_some(Membership::Control(self.control));
         let joined = joined.chain(control);
-        let joined = joined.chain([roster, certificates, policies, placement]);
+        let joined = joined.chain(self.rostered());
         let adrift = self.adrift.iter().map(|ino| Membership::Adrift { ino: *ino, is: true });
         let protocol = durable.snapshot().into_iter().map(Membership::Protocol);
         let moves = self.mover.iter().filter_map(|mover| Some((mover.moving.clone(), mover.owed?)));

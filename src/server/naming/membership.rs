@@ -85,6 +85,7 @@ impl Names {
             | Membership::Certificates(_)
             | Membership::Bound { .. }
             | Membership::Control(_)
+            | Membership::Authorities(_)
             | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }

@@ -14,6 +14,7 @@ use terral_transport::requests::Session;
 use crate::authority::audit::Who;
 use crate::core::machine::Process;
 use crate::core::state::State;
+use crate::members::roles;
 use crate::requests::{ending, presenting};
 
 /// Most sessions of one process: one that uses the preload library and the C library has two.
@@ -33,6 +34,7 @@ pub struct Comer {
 /// the handle that stands for the capability there.
 ///
 /// # Errors
+/// [`ErrorKind::Unsupported`] if this server is of the authority alone,
 /// [`ErrorKind::TooMany`] if it has, or all have, as many as may be,
 /// [`ErrorKind::Unauthorized`] if the capability is not good, and those of `page`.
 pub fn admit(
@@ -43,6 +45,11 @@ pub fn admit(
 ) -> Result<(SessionSlot, u32)> {
     let Comer { process, started_ticks, person } = comer;
     let pid = process.pid();
+    if roles::is_own_authority(state) && pid != state.machine.pid() {
+        let context = "this server says who may what in its pool, and serves no programs: start \
+                       them where another server of the pool is";
+        return Err(Error::new(ErrorKind::Unsupported, context));
+    }
     state.log.reserve()?;
     bound_sessions(state, pid, started_ticks)?;
     let who = Who { pid, user: person.user };

@@ -73,6 +73,7 @@ fn membership(state: &State, members: &Members) -> Membership {
         losses: lost::losses(state),
         policies: members.roster().policies.clone(),
         placement: members.roster().placement.clone(),
+        authorities: members.roster().authorities.clone(),
         pool: members.pool(state.world.now()),
     }
 }

@@ -1,8 +1,9 @@
 //! How a member leaves in order. It brings what it owes, and waits until nobody uses anything of
-//! it; gives back what it has of others; hands the directories that were born here over to the
-//! control; and once nothing is under way any more it has left, by its own word, which is written
-//! down: from then on it does nothing. The control says so to all others, in a new epoch. Files
-//! that were born here are then the permanent store's: nobody else's tables name them any more.
+//! it; gives back what it has of others; hands the directories that were born here over to who will
+//! decide them; and once nothing is under way any more it has left, by its own word, which is
+//! written down: from then on it does nothing. The control says so to all others, in a new epoch.
+//! Files that were born here are then the permanent store's: nobody else's tables name them any
+//! more.
 //!
 //! Invariants: until it has left it is a member as any other, and may be killed or go on; when it
 //! has, it never comes back. What the control says follows what is written down here. Not here:
@@ -22,7 +23,7 @@ use terral_partition::effect::{Access, Giving, Input};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::members::stepping::tell;
-use crate::members::{control, requiring};
+use crate::members::{control, requiring, roles};
 use crate::naming::{elsewhere, whole};
 use crate::sharing::own::{Own, are_wanted, as_own};
 use crate::sharing::{bodies, large};
@@ -42,9 +43,14 @@ pub fn may_end(state: &State, loses: bool) -> Result<()> {
         let Some(first) = others.first() else { return Ok(()) };
         let named: Vec<String> = others.iter().map(Member::to_string).collect();
         let (named, number) = (named.join(", "), first.number());
+        let also = match roles::is_own_authority(state) {
+            true => ", start another one of --role authn,authz",
+            false => "",
+        };
         let context = format!(
             "{named} still in, and need this server: end them before (`terral stop` there; `terral \
-             fence {number} --dead` if that machine is lost), or this one all the same (--now)"
+             fence {number} --dead` if that machine is lost){also}, or end this one all the same \
+             (--now)"
         );
         return Err(Error::new(ErrorKind::Busy, context));
     }
@@ -60,23 +66,40 @@ pub fn may_end(state: &State, loses: bool) -> Result<()> {
 }
 
 /// Who may be the control instead of this one: another that is trusted with all and is there, if
-/// this is the control of a pool.
+/// this is the control of a pool; where it has an authority, one of that.
 pub fn successors(state: &State) -> Vec<Member> {
     let members = state.members.as_ref().filter(|members| members.control() == members.me());
     let Some(members) = members.filter(|members| members.is_of_any_pool()) else {
         return Vec::new();
     };
-    let may =
-        |member: &Member| !members.roster().is_users(*member) && members.is_connected(*member);
+    let (me, roster) = (members.me(), members.roster());
+    let is_authority = !roles::other_authorities(roster, me).is_empty();
+    let is_authority = is_authority || roles::is_authority(roster, me);
+    let may = |member: &Member| {
+        let is_of_it = !is_authority || roles::is_authority(roster, *member);
+        is_of_it && !roster.is_users(*member) && members.is_connected(*member)
+    };
     members.others().into_iter().filter(may).collect()
 }
 
-/// Whether this server is to end, and before that has to find another one that is the control
-/// instead.
+/// Whether another one is to be the control: this server, which is, is to end, or the pool has an
+/// authority, and this is none.
 pub fn must_hand_over(state: &State) -> bool {
     let members = state.members.as_ref().filter(|members| members.control() == members.me());
-    let members = members.filter(|members| state.departs && members.is_of_any_pool());
-    members.is_some_and(|members| !members.others().is_empty())
+    let Some(members) = members.filter(|members| members.is_of_any_pool()) else { return false };
+    let (me, roster) = (members.me(), members.roster());
+    let is_other = |authority: &Member| members.is_connected(*authority);
+    let has_authority = roles::other_authorities(roster, me).iter().any(is_other);
+    let is_for_it = !roles::is_authority(roster, me) && has_authority;
+    is_for_it || state.departs && !members.others().is_empty()
+}
+
+/// What is to be said of that now, and to whom.
+pub fn take_said(state: &mut State) -> Option<(Member, Control)> {
+    let said = state.members.as_mut()?.take_departure()?;
+    let control = state.members.as_ref()?.control();
+    let heir = control::heir_of_own(state).unwrap_or(control);
+    Some((if matches!(said, Control::Hands(_)) { heir } else { control }, said))
 }
 
 fn own_files(state: &State) -> usize {

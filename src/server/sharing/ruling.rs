@@ -23,6 +23,7 @@ pub fn said(state: &State) -> Option<Rule> {
         certificates: std::mem::take(&mut roster.certificates),
         policies: std::mem::take(&mut roster.policies),
         placement: std::mem::take(&mut roster.placement),
+        authorities: std::mem::take(&mut roster.authorities),
         revoked: state.authz.all_revoked().collect(),
         roster,
         containers,
@@ -56,11 +57,12 @@ pub fn inherit(state: &mut State, left: &Inherited) -> Result<()> {
 pub fn heard(state: &mut State, rule: Rule) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     let control = rule.control.unwrap_or(members.root());
-    let Rule { roster, certificates, policies, placement, .. } = rule;
+    let Rule { roster, certificates, policies, placement, authorities, .. } = rule;
     // Only then does it know of their epoch.
     containers::heard(state, rule.containers, rule.quotas, rule.groups)?;
     revoking::heard(state, rule.revoked)?;
-    control::heard(state, Roster { certificates, policies, placement, ..roster }, control);
+    let roster = Roster { certificates, policies, placement, authorities, ..roster };
+    control::heard(state, roster, control);
     containers::publish_if_asked(state);
     Ok(())
 }

@@ -62,6 +62,8 @@ struct Here {
     is_leaving: bool,
     /// To whom it may hand over, if it is the control.
     successors: Vec<Member>,
+    /// Whether it may take over from the control, or why not.
+    may_succeed: Result<()>,
 }
 
 /// What has come of a turn.
@@ -314,7 +316,7 @@ impl Keeper {
             self.is_present(here)?;
         }
         let now = (self.pool.generation.token, here.control);
-        let lost = lost.filter(|lost| (lost.token, lost.member) == now && !here.is_control);
+        let lost = lost.filter(|lost| (lost.token, lost.member) == now && here.may_succeed.is_ok());
         Ok(lost.map_or(Heard::GoesOn, Heard::Lost))
     }
 
@@ -491,7 +493,7 @@ impl Keeper {
         }
         self.leaves_sign(shared);
         let mut state = shared.lock();
-        let invited = control::let_in(&mut state, wanted.key, None, wanted.stores);
+        let invited = control::let_in(&mut state, wanted.key, None, wanted.role);
         let done = carrying::resume(&mut state);
         let version = state.members.as_ref().map_or(0, |members| members.roster().version);
         drop(state);
@@ -517,6 +519,7 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let departs = state.departs || departing::has_left(state);
     let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
     let successors = if must { departing::successors(state) } else { Vec::new() };
+    let may_succeed = control::may_take_over(state).map(drop);
     Some(Here {
         now,
         me,
@@ -530,5 +533,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         departs,
         is_leaving,
         successors,
+        may_succeed,
     })
 }

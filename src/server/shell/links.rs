@@ -495,6 +495,10 @@ impl<'s> Links<'s> {
                 }
                 return Ok(());
             }
+            // As the control says, this one goes on with them.
+            Control::Hands(directories) if is_control || of_pool => {
+                departing::hands(&mut state, with, directories);
+            }
             said if is_control && said.is_for_control() => self.is_told(&mut state, with, said)?,
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then

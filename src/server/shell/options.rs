@@ -19,6 +19,8 @@ pub enum Part {
     Control {
         /// Whether they encrypt what they say to each other.
         encrypted: bool,
+        /// Whether it is of the authority and nothing else: the root is born on another one.
+        authority: bool,
         /// What an earlier partition of its pool has left.
         inherited: Box<Inherited>,
     },

@@ -41,8 +41,8 @@ fn become_it(state: &mut State, options: &Options) -> Result<()> {
         return is_the_same(members, part);
     }
     match part {
-        Part::Control { encrypted, inherited } => {
-            control::begin(state, *encrypted)?;
+        Part::Control { encrypted, authority, inherited } => {
+            control::begin(state, *encrypted, *authority)?;
             ruling::inherit(state, inherited)?;
             leave_sign(state)?;
         }

@@ -2,6 +2,7 @@
 //! server its way in. Not here: what a server writes while it serves (`keeping`).
 
 use terral_format::Result;
+pub use terral_format::wire::placement::Role;
 pub use terral_format::wire::pool::{
     Generation, Inherited, Invited, Keys, Lost, Machine, PRINCIPALS, Server, Stage, Wanted,
     inherited, is_name, read, roster, write,

@@ -99,7 +99,26 @@ impl Sim {
 
     /// A program comes. Gives its index.
     pub fn connect(&mut self) -> usize {
+        self.try_connect().expect("there is room for it")
+    }
+
+    /// The server's own process does.
+    pub fn connect_itself(&mut self) -> usize {
         let pid = self.machine.begin();
+        self.machine.serves(pid);
+        self.admit(pid).expect("there is room for it")
+    }
+
+    /// A program comes, if it is let in.
+    ///
+    /// # Errors
+    /// As those of [`admission::admit`].
+    pub fn try_connect(&mut self) -> Result<usize> {
+        let pid = self.machine.begin();
+        self.admit(pid)
+    }
+
+    fn admit(&mut self, pid: u32) -> Result<usize> {
         let machine = self.machine.clone();
         let capability = self.issue().expect("it is the server's user");
         let welcome = loop {
@@ -118,7 +137,7 @@ impl Sim {
                 break welcome;
             }
         };
-        let (session, authority) = welcome.expect("there is room for it");
+        let (session, authority) = welcome?;
         let page = machine.page(session).expect("the page just made");
         self.clients.push(Client {
             session,
@@ -135,7 +154,7 @@ impl Sim {
             blocks: Pool::default(),
             appending: 0,
         });
-        self.clients.len() - 1
+        Ok(self.clients.len() - 1)
     }
 
     /// A program ends, in the middle of whatever it does, and the server hears of it.

@@ -54,6 +54,7 @@ impl Keeper {
         if now.control != control {
             return refuse(format!("{host}, {}, has taken over already", now.control));
         }
+        here.may_succeed.clone()?;
         if view.entry(&keys.control()).is_some() {
             let secs = TERM.as_secs();
             return refuse(format!(

@@ -7,7 +7,6 @@ use terral_format::{Error, ErrorKind, Result};
 use super::Links;
 use crate::core::state::State;
 use crate::members::control;
-use crate::sharing::departing;
 
 impl Links<'_> {
     /// Another member says so to the control, which is this one.
@@ -21,7 +20,6 @@ impl Links<'_> {
                 state.members.iter_mut().for_each(|members| members.knows(with, version));
             }
             Control::Ask => self.telling.forget(with),
-            Control::Hands(directories) => departing::hands(state, with, directories),
             Control::Here(_) | Control::Removed(_) | Control::Leaves if hands_over => {}
             Control::Here(addresses) => control::is_at(state, with, addresses)?,
             Control::Removed(gone) if may_be_new && !self.users.contains(&with) => {

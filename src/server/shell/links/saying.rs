@@ -13,7 +13,7 @@ use terral_network::endpoint::{Endpoint, Refused};
 
 use super::{Links, SHORT};
 use crate::far::linking;
-use crate::sharing::ruling;
+use crate::sharing::{departing, ruling};
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
@@ -34,7 +34,6 @@ impl Links<'_> {
             let Some(members) = &mut state.members else { return };
             let frames = if is_logged { members.take_frames() } else { Vec::new() };
             let said = if is_logged { members.take_said() } else { Vec::new() };
-            let leaves = if is_logged { members.take_departure() } else { None };
             let is_control = members.control() == members.me();
             let behind = match is_control && is_logged && members.may_tell() {
                 true => self.telling.tell(members.roster(), self.sessions.keys()),
@@ -42,6 +41,7 @@ impl Links<'_> {
             };
             let (asks, news, control) =
                 (members.take_asks(), members.take_news(), members.control());
+            let leaves = if is_logged { departing::take_said(&mut state) } else { None };
             let rule = if behind.is_empty() { None } else { ruling::said(&state) };
             (frames, said, leaves, asks, (behind, rule), control, news)
         };
@@ -51,7 +51,7 @@ impl Links<'_> {
             self.say(to, &Control::Moving(said));
         }
         self.say_of_files();
-        leaves.into_iter().for_each(|leaves| self.say(control, &leaves));
+        leaves.into_iter().for_each(|(to, leaves)| self.say(to, &leaves));
         if asks {
             self.say(control, &Control::Ask);
         }

@@ -27,21 +27,22 @@ pub(super) fn roster(count: usize, version: u64, removed: &BTreeMap<usize, Verdi
     roster_by(0, (count, version), removed)
 }
 
-/// The same, as this control says it.
+/// The same, where this member inherits.
 fn roster_by(
-    control: usize,
+    heir: usize,
     (count, version): (usize, u64),
     removed: &BTreeMap<usize, Verdict>,
 ) -> Roster {
     let seat = |at: usize| {
-        let heir = member(control);
+        let heir = member(heir);
         let removed = removed.get(&at).map(|verdict| Standing::Removed { heir, verdict: *verdict });
         let standing = removed.unwrap_or(Standing::In(ServerId(at as u64)));
         Seat { member: member(at), standing, addresses: vec![([127, 0, 0, 1], 1).into()] }
     };
     let (seats, policies) = ((0..count).map(seat).collect(), Vec::new());
     let (certificates, placement) = (Vec::new(), Placement::default());
-    Roster { version, epoch: Epoch(version), seats, policies, certificates, placement }
+    let (epoch, authorities) = (Epoch(version), Vec::new());
+    Roster { version, epoch, seats, policies, certificates, placement, authorities }
 }
 
 impl Peers {
@@ -78,7 +79,8 @@ impl Peers {
     /// One hears that a dead one is none any more.
     pub(super) fn hears_of(&mut self, at: usize, dead: usize) {
         let removed = [(dead, Verdict::Dead)].into();
-        let roster = roster_by(self.control, (self.sims.len(), 2), &removed);
+        let heir = self.heir.unwrap_or(self.control);
+        let roster = roster_by(heir, (self.sims.len(), 2), &removed);
         self.hears_roster(at, &roster);
     }
 
@@ -94,7 +96,8 @@ impl Peers {
             self.control = (out + 1) % count;
         }
         let removed = [(out, verdict)].into();
-        let roster = roster_by(self.control, (count, version), &removed);
+        let heir = self.heir.unwrap_or(self.control);
+        let roster = roster_by(heir, (count, version), &removed);
         for at in (0..count).filter(|at| *at != out) {
             self.hears_roster(at, &roster);
         }
@@ -434,6 +437,9 @@ fn walk(seed: u64, steps: usize, kills: bool) -> usize {
     peers.trouble_ends();
     let out = draw(3) as usize;
     let mut left = Left::of(&mut peers, &tree, out);
+    // The control goes on with what it had, or somebody else does.
+    let control = usize::from(out == 0);
+    peers.heir = left.others.into_iter().find(|at| *at != control && seed.is_multiple_of(2));
     peers.remove(out, Verdict::Dead, 2);
     if kills {
         peers.sims[left.others[draw(2) as usize]].kill_at(1 + draw(12) as i64);

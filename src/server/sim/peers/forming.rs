@@ -52,7 +52,7 @@ impl Forming {
         let mut sims: Vec<Sim> = (0..count).map(|at| Sim::without_dir(at as u64)).collect();
         let invite = |server: &crate::shared::Shared| {
             let mut state = server.lock();
-            control::begin(&mut state, false).expect("random bits");
+            control::begin(&mut state, false, false).expect("random bits");
             control::is_at(&mut state, member(0), address(0)).expect("it is the control");
             let all = (1..count).map(|_| control::invite(&mut state, None).expect("there is room"));
             let all: Vec<_> = all.collect();

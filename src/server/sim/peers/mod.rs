@@ -34,8 +34,9 @@ use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
 use crate::seeds::seeds;
-use crate::sharing::{carrying, moving, restoring};
+use crate::sharing::{carrying, departing as leaving, moving, restoring};
 
+mod authority;
 mod bytes;
 mod capabilities;
 mod committing;
@@ -66,6 +67,7 @@ mod preparing;
 mod relay;
 mod replacing;
 mod scaling;
+mod sessions;
 mod succeeding;
 mod transacting;
 mod tree;
@@ -121,6 +123,8 @@ struct Peers {
     dead: BTreeSet<usize>,
     /// Who says who is in.
     control: usize,
+    /// Who inherits, if that is another than the control.
+    heir: Option<usize>,
     /// What else goes wrong.
     trouble: Trouble,
     /// Who starts users' servers that are needed.
@@ -146,9 +150,10 @@ impl Peers {
         Peers::of((0..count).map(sim).collect(), Some(dir.clone()))
     }
 
-    fn of(sims: Vec<Sim>, dir: Option<Scripted>) -> Self {
+    /// Those that are no members yet.
+    fn alone(sims: Vec<Sim>, dir: Option<Scripted>) -> Self {
         let count = sims.len();
-        let mut peers = Peers {
+        Peers {
             dir,
             sims,
             links: BTreeMap::new(),
@@ -164,9 +169,15 @@ impl Peers {
             unheard: BTreeSet::new(),
             dead: BTreeSet::new(),
             control: 0,
+            heir: None,
             trouble: Trouble::default(),
             starts: None,
-        };
+        }
+    }
+
+    fn of(sims: Vec<Sim>, dir: Option<Scripted>) -> Self {
+        let mut peers = Peers::alone(sims, dir);
+        let count = peers.sims.len();
         let is_in = |at| (member(at), Standing::In(ServerId(at as u64)));
         let table = Table { epoch: Epoch(1), members: (0..count).map(is_in).collect() };
         for (at, sim) in peers.sims.iter_mut().enumerate() {
@@ -179,12 +190,7 @@ impl Peers {
             });
         }
         peers.clients = peers.sims.iter_mut().map(Sim::connect).collect();
-        for at in 0..count {
-            for other in (0..count).filter(|other| *other != at) {
-                peers.tell(at, Input::Connected(member(other)));
-            }
-        }
-        peers.settle();
+        peers.meet();
         peers
     }
 
@@ -195,22 +201,6 @@ impl Peers {
             self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
         }
         self.collect(at);
-    }
-
-    /// Who was killed, and is another process now, has new sessions: what was under way is lost.
-    fn reconnect(&mut self) {
-        let count = self.sims.len();
-        while let Some(at) = (0..count).find(|at| self.sims[*at].killed != self.killed[*at]) {
-            self.killed[at] = self.sims[at].killed;
-            self.end_relay(at);
-            for other in (0..count).filter(|other| *other != at) {
-                self.links.remove(&(at, other));
-                self.links.remove(&(other, at));
-                self.trouble.is_over(at, other);
-                self.tell(at, Input::Connected(member(other)));
-                self.tell(other, Input::Connected(member(at)));
-            }
-        }
     }
 
     /// What a server wants to be sent goes on its way.
@@ -236,11 +226,9 @@ impl Peers {
                 (to, [OF_MEMORY, &frame].concat())
             };
             let memories = memories.unwrap_or_default().into_iter().map(of_memory);
-            let control = state.members.as_ref().map_or(Member::LEAST, |it| it.control());
-            let leaves = state.members.as_mut().and_then(|members| members.take_departure());
-            let leaves = leaves.map(|leaves| {
+            let leaves = leaving::take_said(&mut state).map(|(to, leaves)| {
                 let frame = leaves.frame().expect("our own frame");
-                (control, [OF_DEPARTURE, &frame].concat())
+                (to, [OF_DEPARTURE, &frame].concat())
             });
             let said = said.chain(memories).chain(leaves);
             let questions = linking::take_questions(&mut state, Vec::new).into_iter();

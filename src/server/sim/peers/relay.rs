@@ -216,8 +216,7 @@ impl Peers {
         if let Some(client) = self.homes[at].client {
             return client;
         }
-        let client = self.sims[at].connect();
-        self.sims[at].machine.serves(self.sims[at].clients[client].pid);
+        let client = self.sims[at].connect_itself();
         self.homes[at].client = Some(client);
         client
     }

@@ -22,6 +22,8 @@ use crate::sharing::{departing, ruling};
 use crate::shell::keeping::Keeper;
 use crate::shell::options::Pool;
 
+mod authority;
+
 /// Three servers of a pool; the first is the control.
 struct Three {
     peers: Peers,
