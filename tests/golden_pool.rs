@@ -10,10 +10,35 @@ use terral_format::wire::pool::{
 use terral_format::wire::roster::{
     Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing, Verdict,
 };
-use terral_format::wire::status::PoolStatus;
+use terral_format::wire::status::{Membership, Other, PoolStatus, Sent};
 
 use crate::golden_identity::{bounded, container, group};
-use crate::golden_values::{pilot, placement, policy};
+use crate::golden_values::{losses, pilot, placement, policy};
+
+/// A member as it is shown.
+pub fn membership() -> Membership {
+    Membership {
+        me: Member::LEAST,
+        control: Member::LEAST,
+        epoch: Epoch(47),
+        members: vec![Other {
+            seat: Seat {
+                member: Member::LEAST,
+                standing: Standing::In(ServerId(48)),
+                addresses: vec![([127, 0, 0, 1], 49).into()],
+            },
+            connected: true,
+            current: true,
+        }],
+        encrypted: true,
+        sent: Sent { frames: 211, operations: 212, bytes: 213 },
+        losses: losses(),
+        policies: vec![policy()],
+        placement: placement(),
+        authorities: vec![Member::LEAST],
+        pool: Some(status()),
+    }
+}
 
 /// As it is shown.
 pub fn status() -> PoolStatus {

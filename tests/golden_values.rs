@@ -2,8 +2,8 @@
 
 use terral_format::fingerprint::{Fingerprint, Object};
 use terral_format::ids::{
-    ContainerId, DescriptionSlot, Epoch, FileSlot, Ino, InstanceId, Member, Number, PageNumber,
-    ServerId, SessionSlot,
+    ContainerId, DescriptionSlot, FileSlot, Ino, InstanceId, Member, Number, PageNumber, ServerId,
+    SessionSlot,
 };
 use terral_format::local::changes::{Deferred, Made};
 use terral_format::local::geometry::Geometry;
@@ -25,8 +25,8 @@ use terral_format::wire::message::{
 use terral_format::wire::person::Person;
 use terral_format::wire::placed::Placing;
 use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
-use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
-use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
+use terral_format::wire::roster::{Consistency, Policy};
+use terral_format::wire::status::{Losses, LostFile, MemberStatus};
 use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::wire::updates::{Attempt, Slot, Update};
 use terral_format::{Error, ErrorKind};
@@ -399,7 +399,7 @@ fn lock_requests() -> Vec<Request<'static>> {
 }
 
 /// What went with a member that was removed.
-fn losses() -> Losses {
+pub fn losses() -> Losses {
     let (path, of) = ("/out/a".into(), Member::LEAST);
     let file = LostFile { path, of, size: Some(50), modified_ns: 51 };
     Losses { files: vec![file], count: 52, restored: vec![("/out".into(), Member::LEAST)] }
@@ -467,31 +467,6 @@ pub fn placement() -> Placement {
     Placement { storage: Some(vec![Member::LEAST]), layouts }
 }
 
-/// A server as a member.
-fn membership() -> Membership {
-    Membership {
-        me: Member::LEAST,
-        control: Member::LEAST,
-        epoch: Epoch(47),
-        members: vec![Other {
-            seat: Seat {
-                member: Member::LEAST,
-                standing: Standing::In(ServerId(48)),
-                addresses: vec![([127, 0, 0, 1], 49).into()],
-            },
-            connected: true,
-            current: true,
-        }],
-        encrypted: true,
-        sent: Sent { frames: 211, operations: 212, bytes: 213 },
-        losses: losses(),
-        policies: vec![policy()],
-        placement: placement(),
-        authorities: vec![Member::LEAST],
-        pool: Some(golden_pool::status()),
-    }
-}
-
 /// Every reply.
 pub fn replies() -> Vec<Reply> {
     let status = Status {
@@ -510,7 +485,7 @@ pub fn replies() -> Vec<Reply> {
         warnings: vec!["process 1".to_owned()],
         spill: Some("/disk/terral-spill".to_owned()),
         spilled_bytes: 46,
-        partition: Some(membership()),
+        partition: Some(golden_pool::membership()),
     };
     let name = Name { name: b"a".to_vec(), number: Some(seen().number), kind: Kind::Directory };
     let space = Space { total_bytes: 47, free_bytes: 48, total_files: 49, free_files: 50 };

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use terral_client::{Error, ErrorKind};
 use terral_registry::etcd::Etcd;
 use terral_registry::login::Login;
 use terral_registry::place::Place;
@@ -121,6 +122,12 @@ pub fn is_stale(entrance: Option<&Entrance>, wanted: &Path) -> Result<bool> {
         Some(entrance) => Ok(!entrance.goes_on()?),
         None => is_none_of(wanted).map(|()| false),
     }
+}
+
+/// Whether etcd lets this server not do so.
+fn is_denied(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| error.kind == ErrorKind::Denied)
 }
 
 /// A way into a pool.
@@ -335,8 +342,19 @@ impl Entrance {
             // Who was killed is there until its lease is over.
             let alive = self.servers()?;
             if alive.is_empty() {
-                if let Some(entered) = self.claim()? {
-                    return Ok(entered);
+                match self.claim() {
+                    Ok(Some(entered)) => return Ok(entered),
+                    Ok(None) => {}
+                    // One that may do so is about to come, or a person is to hear of it.
+                    Err(error) if is_denied(&error) && begin.elapsed() < PATIENCE => {
+                        if !std::mem::replace(&mut told, true) {
+                            let pool = &self.name;
+                            note(format_args!(
+                                "waiting for who may begin the pool {pool}: {error}"
+                            ));
+                        }
+                    }
+                    Err(error) => return Err(error),
                 }
             } else if begin.elapsed() > POOL_TERM + SLACK && self.may_claim()? {
                 let (now, _) =

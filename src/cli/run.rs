@@ -507,6 +507,11 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     }
     let client = Client::observe(instance)?;
     let before = client.status()?;
+    if before.partition.as_ref().is_some_and(|its| its.authorities.contains(&its.me)) {
+        let why = "says who may what in its pool, and serves no programs: start them on another \
+                   machine of the pool";
+        bail!(failure(code::NO_SERVER, format!("{name}: this machine's server {why}")));
+    }
     let surroundings = surroundings(arguments, instance.to_path_buf())?;
     let signals = Signals::listen()?;
     let ended = execute(&surroundings, &arguments.command, &signals)?;

@@ -213,6 +213,17 @@ fn of_pool(pool: &PoolStatus) -> String {
     text
 }
 
+fn name_of(member: Member, partition: &Membership, hosts: &Hosts) -> String {
+    if member == partition.me { this() } else { hosts.name(member) }
+}
+
+/// Which servers say who is in, and nothing else, if any do.
+fn authority(partition: &Membership, hosts: &Hosts) -> Option<String> {
+    let known = partition.authorities.iter();
+    let all: Vec<String> = known.map(|it| name_of(*it, partition, hosts)).collect();
+    (!all.is_empty()).then(|| format!("{} (authn, authz)", all.join(", ")))
+}
+
 /// Which machines keep bytes of new files, if not all do.
 fn storage(partition: &Membership, hosts: &Hosts) -> Option<String> {
     let known = partition.placement.storage.as_ref()?;
@@ -220,11 +231,8 @@ fn storage(partition: &Membership, hosts: &Hosts) -> Option<String> {
         let other = partition.members.iter().find(|other| other.seat.member == **member);
         other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
     };
-    let named = |it: Member| match it == partition.me {
-        true => this(),
-        false => hosts.name(it),
-    };
-    let stores: Vec<String> = known.iter().filter(is_in).map(|it| named(*it)).collect();
+    let named = |it: &Member| name_of(*it, partition, hosts);
+    let stores: Vec<String> = known.iter().filter(is_in).map(named).collect();
     match stores.is_empty() {
         true => Some("no machine that keeps new files is left: terral role HOST storage".into()),
         false => Some(format!("new files are kept by {}", stores.join(", "))),
@@ -248,6 +256,7 @@ fn rows(status: &Status, hosts: &Hosts) -> Vec<(&'static str, String)> {
     if let Some(partition) = &status.partition {
         rows.push(("machines", machines(partition, hosts)));
         rows.extend(partition.pool.as_ref().map(|pool| ("pool", of_pool(pool))));
+        rows.extend(authority(partition, hosts).map(|row| ("authority", row)));
         rows.extend(storage(partition, hosts).map(|row| ("storage", row)));
         rows.extend(lost::rows(&partition.losses));
     }

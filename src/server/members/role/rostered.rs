@@ -1,4 +1,5 @@
-//! The roster that counts here, as it is written down: who is in, and, each by itself, what all go by.
+//! The roster that counts here, as it is written down: who is in, and, each by itself, what all go
+//! by.
 
 use terral_format::disk::membership::Membership;
 use terral_format::wire::roster::Roster;
