@@ -387,8 +387,15 @@ pub fn expire(state: &mut State) {
     let members = state.members.iter_mut().filter(|it| it.control() == it.me());
     let expired: Vec<Member> = members.flat_map(|members| members.expired(now)).collect();
     for member in expired {
-        // They are there, and had nothing.
-        let _ = remove(state, member, Verdict::Left);
+        let Some(members) = &state.members else { return };
+        let is_root = member == members.root();
+        let heir = roles::heir(members.roster(), &[member], members.me());
+        // They are there, and had nothing; the root is to be somewhere else by then.
+        let _ = match is_root {
+            true if heir == members.me() => Ok(()),
+            true => remove(state, member, Verdict::Dead),
+            false => remove(state, member, Verdict::Left),
+        };
     }
 }
 

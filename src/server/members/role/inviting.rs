@@ -15,6 +15,8 @@ use crate::core::world::Tick;
 
 /// Nobody comes by one that is older.
 const EXPIRES: Duration = Duration::from_secs(3600);
+/// Nor who is to have the root: all wait for that, and it comes by itself.
+const ROOT_EXPIRES: Duration = Duration::from_secs(120);
 
 /// What is known of them.
 #[derive(Default)]
@@ -43,7 +45,7 @@ impl Members {
 
     /// Those who were invited long ago, and have not come.
     pub fn expired(&mut self, now: Tick) -> Vec<Member> {
-        let (me, bound) = (self.me(), &self.inviting.bound);
+        let (me, root, bound) = (self.me(), self.root, &self.inviting.bound);
         let seats = self.roster.seats.iter().filter(|seat| seat.member != me);
         let unused = seats.filter(|seat| {
             let is_in = matches!(seat.standing, Standing::In(_));
@@ -51,6 +53,10 @@ impl Members {
         });
         let since = &mut self.inviting.since;
         let members = unused.map(|seat| seat.member);
-        members.filter(|it| now.since(*since.entry(*it).or_insert(now)) > EXPIRES).collect()
+        let old = |member: &Member| {
+            let expires = if *member == root { ROOT_EXPIRES } else { EXPIRES };
+            now.since(*since.entry(*member).or_insert(now)) > expires
+        };
+        members.filter(old).collect()
     }
 }

@@ -53,6 +53,13 @@ impl Peers {
 
     /// One asks to be let in, and comes.
     fn comes(&mut self, at: usize, role: Option<Role>) -> Result<Member> {
+        let me = self.is_let_in(at, role)?;
+        self.is_at(at);
+        Ok(me)
+    }
+
+    /// It has not come yet.
+    fn is_let_in(&mut self, at: usize, role: Option<Role>) -> Result<Member> {
         let let_in = self.sims[0].with(|server| {
             let mut state = server.lock();
             let invited = control::let_in(&mut state, Key([at as u8; 32]), None, role);
@@ -65,7 +72,6 @@ impl Peers {
             control::accept(&mut state, &invitation);
             carrying::resume(&mut state).expect("it is logged");
         });
-        self.is_at(at);
         Ok(invitation.me)
     }
 
@@ -164,6 +170,35 @@ fn who_keeps_no_files_waits_until_the_root_is_somewhere() {
             .with(|server| placement::set_role(&mut server.lock(), member(role), true).is_ok());
         assert_eq!(given, Some(is), "{role}");
     }
+}
+
+#[test]
+fn who_was_to_have_the_root_and_never_came_is_not_waited_for_for_long() {
+    let mut peers = Peers::with_authority(5, &[]);
+    let sims = (1..3).map(|at| Sim::without_dir(600 + at));
+    peers.sims.extend(sims);
+    peers.homes.extend((1..3).map(super::relay::Home::new));
+    peers.killed.extend([0, 0]);
+    assert_eq!(peers.is_let_in(1, STORES), Ok(member(1)));
+    let expires = |peers: &mut Peers, after_s: u64| {
+        peers.sims[0].world.pass(Duration::from_secs(after_s));
+        peers.sims[0].with(|server| {
+            let mut state = server.lock();
+            control::expire(&mut state);
+            carrying::resume(&mut state).expect("it is logged");
+        });
+        let standing = peers.known(0).seat(member(1)).map(|seat| seat.standing);
+        matches!(standing, Some(Standing::Removed { heir, .. }) if heir == member(2))
+    };
+    assert!(!expires(&mut peers, 1) && !expires(&mut peers, 600), "nobody else could have it");
+    assert_eq!(peers.comes(2, STORES), Ok(member(2)));
+    assert!(expires(&mut peers, 1));
+    peers.dies(1);
+    peers.clients.extend([usize::MAX, peers.sims[2].connect()]);
+    peers.all_know();
+    peers.meet();
+    peers.create(2, b"f").expect("made");
+    assert!(peers.stat(2, b"f").is_ok() && !peers.decides_names(0));
 }
 
 #[test]
