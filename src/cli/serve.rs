@@ -49,6 +49,11 @@ Others than you, who have tickets of Kerberos:
 A pool that stays: the same on each of its machines
   terral serve --to /data/results --control etcd://db1:2379 --pool cfd
 
+The same with roles: who may what, files, and programs, each on machines of their own
+  terral serve --to /data/results --control etcd://db1:2379 --pool cfd --role authn,authz
+  terral serve --to /data/results --control etcd://db1:2379 --pool cfd --role storage
+  terral serve --to /data/results --control etcd://db1:2379 --pool cfd --role compute
+
 All users of this machine, each with a server that is his own process (as root):
   terral serve --users --to /scratch
   terral run --instance default -- ./simulation       (as any of them)
