@@ -40,6 +40,7 @@ const NOTE: &str = "pool";
 
 /// Of which pool a server is.
 #[derive(Args, Clone)]
+#[group(skip)]
 pub struct Arguments {
     /// Be a server of a pool, whose state is in etcd: etcd://HOST:PORT[,HOST:PORT…], or etcds://
     /// with TLS. The first begins it; all others come in by themselves. With --to, which is the

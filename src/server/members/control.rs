@@ -153,8 +153,9 @@ fn keep_out(roster: &mut Roster, known: &BTreeMap<Member, Standing>) -> bool {
     news
 }
 
-/// So much is left for what a control before may have said that nobody who takes over knows of.
-const UNHEARD: u64 = 1 << 16;
+/// So much is left for what a control before may have said, or revoked, that nobody who takes over
+/// knows of.
+pub const UNHEARD: u64 = 1 << 16;
 
 /// This member takes over from the control: it says who is in from now on. It, or who is to, goes
 /// on with what those controls had that are `gone`. All that they had written down it has heard.

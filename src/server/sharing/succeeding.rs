@@ -14,14 +14,12 @@ use terral_format::wire::roster::Rule;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::members::control;
+use crate::members::control::{self, UNHEARD};
 use crate::members::role::Succession;
 use crate::sharing::{keeping, revoking, ruling};
 
 /// Nobody waits longer for it: who asks takes a server for dead after 10 s.
 const BOUND: Duration = Duration::from_secs(8);
-/// A control that is lost may have revoked something so often that nobody has heard of.
-const UNHEARD: u64 = 1 << 16;
 
 /// Removes a member; the control of a pool, too.
 ///
