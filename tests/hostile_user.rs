@@ -124,6 +124,9 @@ fn his_server_has_his_limits_and_nothing_of_roots_terminal() {
         assert_ne!(session, Some(own.to_string().as_str()), "{line}");
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("runs");
         assert!(status.contains("NoNewPrivs:\t1"), "{line}");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert!(status.contains(&format!("{set}:\t0000000000000000")), "{line}: {status}");
+        }
         for fd in fs::read_dir(format!("/proc/{pid}/fd")).expect("root may").flatten() {
             let at = fs::read_link(fd.path()).unwrap_or_default();
             assert!(!at.starts_with("/dev/pts") && !at.starts_with("/dev/tty"), "{at:?}");

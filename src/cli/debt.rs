@@ -43,7 +43,7 @@ pub fn debt(drain: &Drain) -> String {
 
 /// Whether the permanent directory lacks anything.
 pub fn is_owed(drain: &Drain) -> bool {
-    drain.owed_bytes + drain.owed_files + drain.owed_names > 0
+    [drain.owed_bytes, drain.owed_files, drain.owed_names].iter().any(|owed| *owed > 0)
 }
 
 /// Whether all is in the permanent directory, and safe there.
@@ -51,17 +51,26 @@ pub fn is_safe(drain: &Drain) -> bool {
     !is_owed(drain) && (drain.settled || drain.files == 0)
 }
 
+/// A sum of what others say, who may say anything.
+pub fn add(sum: &mut u64, more: u64) {
+    *sum = sum.saturating_add(more);
+}
+
 /// Each was busy beside the others, so that the time of all is that of the busiest.
 pub fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
-    all.owed_files += one.owed_files;
-    all.owed_bytes += one.owed_bytes;
-    all.owed_names += one.owed_names;
+    for (sum, more) in [
+        (&mut all.owed_files, one.owed_files),
+        (&mut all.owed_bytes, one.owed_bytes),
+        (&mut all.owed_names, one.owed_names),
+        (&mut all.files, one.files),
+        (&mut all.bytes, one.bytes),
+        (&mut all.verified_bytes, one.verified_bytes),
+        (&mut all.peak_bytes, one.peak_bytes),
+    ] {
+        add(sum, more);
+    }
     all.oldest_ms = all.oldest_ms.max(one.oldest_ms);
-    all.files += one.files;
-    all.bytes += one.bytes;
-    all.verified_bytes += one.verified_bytes;
     all.busy_ms = all.busy_ms.max(one.busy_ms);
-    all.peak_bytes += one.peak_bytes;
     all.settled &= one.settled;
     all.failures.extend(one.failures.iter().cloned());
     all.conflicts.extend(one.conflicts.iter().map(|conflict| format!("{host}: {conflict}")));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use terral_client::{Client, Losses, LostFile, Status, Totals};
 
-use crate::debt::add_drain;
+use crate::debt::{add, add_drain};
 use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
 use crate::signals::Signals;
@@ -56,18 +56,33 @@ struct Wait<'a> {
     stands: Standstill,
 }
 
-/// Who gets no further: the least that each of the others has owed, and since when.
+/// Who gets no further.
 #[derive(Default)]
-struct Standstill(BTreeMap<String, (u64, Instant)>);
+struct Standstill(BTreeMap<String, Standing>);
+
+/// How far one of the others is.
+struct Standing {
+    /// The least that it has owed.
+    least: u64,
+    /// For how long it has owed something since then, and no less. That it owes nothing in between
+    /// is no progress: it may say so, and something else, in turn.
+    owing: Duration,
+    looked: Instant,
+}
 
 impl Standstill {
     /// Whether one that owes so much has owed no less for so long.
     fn is(&mut self, host: &str, owed: u64, now: Instant, deaf: Duration) -> bool {
-        let (least, since) = self.0.entry(host.to_owned()).or_insert((owed, now));
-        if owed < *least || owed == 0 {
-            (*least, *since) = (owed, now);
+        let first = || Standing { least: owed, owing: Duration::ZERO, looked: now };
+        let one = self.0.entry(host.to_owned()).or_insert_with(first);
+        let passed = now.duration_since(one.looked);
+        one.looked = now;
+        match owed {
+            owed if owed < one.least => (one.least, one.owing) = (owed, Duration::ZERO),
+            0 => {}
+            _ => one.owing += passed,
         }
-        now.duration_since(*since) > deaf
+        one.owing > deaf
     }
 }
 
@@ -175,11 +190,15 @@ fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) 
     for (host, one) in others {
         all.sessions = all.sessions.saturating_add(one.sessions);
         all.files = all.files.max(one.files);
-        all.open += one.open;
-        all.memory_bound_bytes += one.memory_bound_bytes;
-        all.memory_used_bytes += one.memory_used_bytes;
-        all.memory_warm_bytes += one.memory_warm_bytes;
-        all.spilled_bytes += one.spilled_bytes;
+        for (sum, more) in [
+            (&mut all.open, one.open),
+            (&mut all.memory_bound_bytes, one.memory_bound_bytes),
+            (&mut all.memory_used_bytes, one.memory_used_bytes),
+            (&mut all.memory_warm_bytes, one.memory_warm_bytes),
+            (&mut all.spilled_bytes, one.spilled_bytes),
+        ] {
+            add(sum, more);
+        }
         add_totals(&mut all.totals, &one.totals);
         add_drain(&mut all.drain, &one.drain, host);
         if let (Some(all), Some(one)) = (&mut all.partition, &one.partition) {
@@ -210,15 +229,19 @@ fn add_losses(all: &mut Losses, one: &Losses) {
 }
 
 fn add_totals(all: &mut Totals, one: &Totals) {
-    all.sessions += one.sessions;
-    all.opens += one.opens;
-    all.reads += one.reads;
-    all.writes += one.writes;
-    all.read_bytes += one.read_bytes;
-    all.written_bytes += one.written_bytes;
-    all.read_ns += one.read_ns;
-    all.write_ns += one.write_ns;
-    all.other_ns += one.other_ns;
+    for (sum, more) in [
+        (&mut all.sessions, one.sessions),
+        (&mut all.opens, one.opens),
+        (&mut all.reads, one.reads),
+        (&mut all.writes, one.writes),
+        (&mut all.read_bytes, one.read_bytes),
+        (&mut all.written_bytes, one.written_bytes),
+        (&mut all.read_ns, one.read_ns),
+        (&mut all.write_ns, one.write_ns),
+        (&mut all.other_ns, one.other_ns),
+    ] {
+        add(sum, more);
+    }
 }
 
 #[cfg(test)]
@@ -237,5 +260,15 @@ mod tests {
             assert!(!is("owes nothing", 0, s));
         }
         assert!(is("stands", 9, 61) && !is("goes", 10, 61) && !is("owes nothing", 0, 600));
+    }
+
+    #[test]
+    fn who_owes_something_and_nothing_in_turn_gets_no_further() {
+        let (begin, deaf) = (Instant::now(), Duration::from_secs(60));
+        let mut stands = Standstill::default();
+        let owes = |s: u64| 1 - s % 2;
+        let mut is = |s| stands.is("in turn", owes(s), begin + Duration::from_secs(s), deaf);
+        assert!((0..100).all(|s| !is(s)));
+        assert!((100..140).any(is), "it is waited for, for ever");
     }
 }

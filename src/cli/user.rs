@@ -8,7 +8,10 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Gid, Uid, setsid};
-use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 use terral_client::Person;
 
 use crate::limits::Limits;
@@ -94,6 +97,11 @@ impl User {
         set_thread_res_gid(group, group, group).context("the user's group")?;
         set_thread_res_uid(user, user, user).context("the user")?;
         set_no_new_privs(true).context("no more rights")?;
+        // Whatever root's own process was started with (securebits(7)) keeps none.
+        let none = CapabilitySet::empty();
+        let all = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        clear_ambient_capability_set().context("no capabilities")?;
+        set_capabilities(None, all).context("no capabilities")?;
         ensure!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err(), "still root");
         Ok(())
     }

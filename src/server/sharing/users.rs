@@ -276,8 +276,9 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
         return Err(Error::new(ErrorKind::Malformed, "it says all the time that it has moved"));
     }
     match said {
-        Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback()) => {
-            Err(Error::new(ErrorKind::Malformed, "a user's server on another machine"))
+        // Others connect to what he says: to nothing of another machine's, or of the system's.
+        Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback() || at.port() < 1024) => {
+            Err(Error::new(ErrorKind::Malformed, "a user's server at a place that is none of his"))
         }
         // Nobody else has what is his.
         Control::Hands(_) => Ok(Control::Hands(Vec::new())),

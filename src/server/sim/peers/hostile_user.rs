@@ -120,7 +120,9 @@ fn he_moves_no_directory_and_is_on_this_machine() {
         assert_eq!(users::moves(state, member(2), Of::Rests(1)), Some(Of::Rests(1)));
         let at = |at: &str| Control::Here(vec![at.parse::<SocketAddr>().expect("one")]);
         assert!(users::says(state, member(2), at("127.0.0.1:7000")).is_ok());
-        assert!(users::says(state, member(2), at("192.0.2.1:80")).is_err());
+        for place in ["192.0.2.1:7000", "127.0.0.1:22"] {
+            assert!(users::says(state, member(2), at(place)).is_err(), "{place}");
+        }
         let numbers =
             (1 << 40..(1 << 40) + 1000).map(|it| Number::new(member(2), it).expect("one"));
         match users::says(state, member(2), Control::Hands(numbers.collect())) {
