@@ -86,7 +86,10 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
     let mut serves = false;
     while begin.elapsed() < PATIENCE {
         match knock(name).map_err(|why| not_let_in(&why))? {
-            Reply::Serves => {
+            // Too many are at the door.
+            None | Some(Reply::Starting) => std::thread::sleep(AGAIN),
+            Some(Reply::Refused(why)) => return Err(not_let_in(&why)),
+            Some(Reply::Serves) => {
                 // One that was killed is started again; or who does that is gone, too.
                 serves = true;
                 let since = Instant::now();
@@ -98,17 +101,15 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
                     std::thread::sleep(POLL);
                 }
             }
-            Reply::Starting => std::thread::sleep(AGAIN),
-            Reply::Refused(why) => return Err(not_let_in(&why)),
         }
     }
     Err(not_let_in(if serves { "it does not come up again" } else { "it does not come" }))
 }
 
-/// Asks for it; why there is no answer.
-fn knock(name: &str) -> std::result::Result<Reply, String> {
+/// Asks for it; why nobody is there. None: he was not answered.
+fn knock(name: &str) -> std::result::Result<Option<Reply>, String> {
     let nobody = |_| "nobody is at the door: `terral serve --users` is gone".to_owned();
     let stream = UnixStream::connect(door_of(name)).map_err(nobody)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
-    hear(&mut BufReader::new(stream)).ok_or_else(|| "no answer".to_owned())
+    Ok(hear(&mut BufReader::new(stream)))
 }

@@ -9,12 +9,12 @@
 //! (`knock`).
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -47,6 +47,8 @@ use crate::words::{Order, speak};
 const PROTECTED: &str = "/proc/sys/fs/protected_hardlinks";
 /// Most users.
 const USERS_MAX: usize = 200;
+/// So many processes of one user are answered at the same time.
+const TURNS_EACH: usize = 4;
 /// So often a user's server may begin with nothing, as what it had is gone: each is a member of its
 /// own, and there are 1,024.
 const LIVES_MAX: usize = 5;
@@ -91,16 +93,22 @@ struct House {
     partition: Mutex<u128>,
     /// How many servers of each user have begun with nothing.
     lives: Mutex<BTreeMap<u32, usize>>,
-    /// How many who have knocked are being answered.
-    answering: AtomicUsize,
+    /// How many who have knocked are being answered, by user.
+    answering: Mutex<BTreeMap<u32, usize>>,
 }
 
-/// One of these.
-struct Turn(Arc<House>);
+/// One of these, of a user.
+struct Turn(Arc<House>, u32);
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.0.answering.fetch_sub(1, Ordering::SeqCst);
+        let mut all = lock(&self.0.answering);
+        if let Entry::Occupied(mut of) = all.entry(self.1) {
+            *of.get_mut() -= 1;
+            if *of.get() == 0 {
+                of.remove();
+            }
+        }
     }
 }
 
@@ -238,8 +246,13 @@ impl House {
     fn open(self: &Arc<Self>, door: &Door, server: &Server, signals: &Signals) {
         while signals.count() == 0 && !server.has_ended() {
             let _ = poll(&mut [PollFd::new(&door.0, PollFlags::IN)], Some(&LOOK));
-            let Ok((stream, _)) = door.0.accept() else { continue };
-            let Some(turn) = self.turn() else { continue };
+            let Ok((mut stream, _)) = door.0.accept() else { continue };
+            let Some(turn) = self.turn(&stream) else {
+                // What nobody reads is lost.
+                let _ = stream.set_nonblocking(true);
+                let _ = speak(&mut stream, &Reply::Starting);
+                continue;
+            };
             let house = self.clone();
             // Without a thread he hears nothing, and comes again.
             let _ = std::thread::Builder::new().spawn(move || {
@@ -249,11 +262,16 @@ impl House {
         }
     }
 
-    /// One of those that are answered at the same time; nobody waits in it, but who is waited for
-    /// to start.
-    fn turn(self: &Arc<Self>) -> Option<Turn> {
-        let turn = Turn(self.clone());
-        (self.answering.fetch_add(1, Ordering::SeqCst) < USERS_MAX).then_some(turn)
+    /// One of those that are answered at the same time, a few of each user; nobody waits in it, but
+    /// who is waited for to start. Who gets none comes again.
+    fn turn(self: &Arc<Self>, stream: &UnixStream) -> Option<Turn> {
+        let user = rustix::net::sockopt::socket_peercred(stream).ok()?.uid.as_raw();
+        let mut all = lock(&self.answering);
+        let of = all.get(&user).copied().unwrap_or(0);
+        let may = of < TURNS_EACH && all.values().sum::<usize>() < USERS_MAX;
+        may.then(|| all.insert(user, of + 1))?;
+        drop(all);
+        Some(Turn(self.clone(), user))
     }
 
     fn answer(&self, mut stream: UnixStream) {
