@@ -113,6 +113,9 @@ struct World {
     second: Option<Second>,
 }
 
+/// What may happen to all of it.
+type Change<'a> = &'a dyn Fn(&mut World);
+
 impl World {
     fn new(deaths: usize, copies: bool) -> Self {
         World {
@@ -287,7 +290,7 @@ impl World {
     /// All that may happen next.
     fn next(&self, without: Option<Rule>) -> Vec<World> {
         let mut all = Vec::new();
-        let mut one = |change: &dyn Fn(&mut World)| {
+        let mut one = |change: Change<'_>| {
             let mut next = self.clone();
             change(&mut next);
             next.drops_what_says_nothing();
@@ -341,12 +344,7 @@ impl World {
     }
 
     /// The same of what is there where there is a witness.
-    fn next_of(
-        &self,
-        second: &Second,
-        without: Option<Rule>,
-        one: &mut dyn FnMut(&dyn Fn(&mut World)),
-    ) {
+    fn next_of(&self, second: &Second, without: Option<Rule>, one: &mut dyn FnMut(Change<'_>)) {
         let keeps = |rule| without != Some(rule);
         let mut of = |change: &dyn Fn(&mut Second, &mut BTreeSet<Said>)| {
             one(&|world| {
