@@ -63,7 +63,7 @@ impl Peers {
     }
 
     /// All are in by the control's word.
-    fn are_in(&mut self) {
+    pub(super) fn are_in(&mut self) {
         let roster = roster(self.sims.len(), 2, &BTreeMap::new());
         (0..self.sims.len()).for_each(|at| self.hears_roster(at, &roster));
         self.settle();

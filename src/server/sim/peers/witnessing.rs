@@ -273,6 +273,29 @@ fn if_its_witness_is_lost_another_one_is_asked_at_whatever_step() {
     }
 }
 
+#[test]
+fn who_leaves_in_order_meanwhile_has_told_all_that_was_decided_and_all_is_as_it_was_told() {
+    for (steps, leaves) in (0..40).step_by(2).flat_map(|at| [(at, WITNESS), (at, DECIDES)]) {
+        let when = format!("{leaves} leaves after {steps}");
+        let mut peers = begun_in(Peers::with_dir(steps, 4));
+        peers.are_in();
+        let of = begins(&mut peers, &STEPS);
+        let mut done = goes_on(&mut peers, &of, steps);
+        if leaves == DECIDES {
+            peers.sims[DECIDES].end(of.0);
+            peers.collect(DECIDES);
+            peers.leaves(DECIDES, |_| {});
+        } else {
+            peers.leaves(WITNESS, |peers| done = done.take().or_else(|| goes_on(peers, &of, 5)));
+            done = done.or_else(|| goes_on(&mut peers, &of, 2000));
+            assert_eq!(done, Some(Ok(())), "{when}");
+        }
+        let others: Vec<usize> = (0..4).filter(|at| *at != leaves).collect();
+        assert!(is_done(&mut peers, &others, &when) || done.is_none(), "{when}");
+        nothing_is_kept(&mut peers, &others, &when);
+    }
+}
+
 /// Until all homes have prepared it, as their servers say.
 fn prepared(peers: &mut Peers, of: &Asked) {
     let mut turns = 0;
