@@ -106,6 +106,7 @@ pub const DOORS: List = &[
     ("Members::was_heard_of", &["sharing"]),
     ("Members::was_kept", &["shell"]),
     ("Members::withdraws", &["shell"]),
+    ("Members::witness_is_silent", &["naming", "sharing"]),
     ("Names::is_not_begun", &["drain"]),
     ("Names::is_unpublished", &["drain"]),
     ("Names::may_be_begun", &["drain"]),

@@ -39,6 +39,7 @@ pub fn in_doubt() -> InDoubt {
         names: vec![b"user.x".to_vec()],
         since_s: 467,
         trouble: Some(Trouble::Lost),
+        witness: Member::new(468),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{golden_identity, golden_values};
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::{Epoch, Ino, InstanceId, Member, Number, ServerId};
+use terral_format::ids::{Asker, Epoch, Ino, InstanceId, Member, Number, ServerId, SessionSlot};
 use terral_format::wire::body::Body;
 use terral_format::wire::capability::{Principal, Revocation};
 use terral_format::wire::containers::{Container, Setting};
@@ -89,32 +89,14 @@ pub fn bodies() -> Vec<Body> {
         Change::Prepare(transaction(), vec![set()]),
         Change::Commit(transaction()),
         Change::Resolve(transaction(), true),
-    ];
-    let outcomes = [
-        Outcome::Attributes(attributes(Kind::Fifo)),
-        Outcome::Name(Some(child(Kind::File))),
-        Outcome::Name(None),
-        Outcome::Names(vec![child(Kind::File)], true),
-        Outcome::Done(Some(number(415))),
-        Outcome::Done(None),
-        Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
-        Outcome::LetGo(Some(Fingerprint::default())),
-        Outcome::LetGo(None),
-        Outcome::LetGoOf(Some(Fingerprint::default()), 431),
-        Outcome::Xattr(b"u".into()),
-        Outcome::XattrNames(vec![b"v".into()], true),
-        Outcome::Good(golden_values::capability().scope()),
-        Outcome::Revoked(438),
-        Outcome::Issued(Box::new(golden_values::capability())),
-        Outcome::Ended(439, vec![Member::LEAST]),
-        Outcome::Decided(Some(true)),
-        Outcome::Decided(None),
-        Outcome::Doubts(vec![golden_identity::in_doubt()]),
+        Change::PrepareWitnessed(transaction(), vec![set()], Member::LEAST),
+        Change::Witness(transaction(), vec![number(469)]),
+        Change::Release(transaction()),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
     all.extend(changes.map(|change| by(change).body()));
-    all.extend(outcomes.map(|outcome| outcome.body()));
+    all.extend(outcomes().map(|outcome| outcome.body()));
     let steps = [None, Some(child(Kind::Directory))];
     let steps = steps.map(|child| Outcome::Step(attributes(Kind::Directory), child));
     all.extend(steps.map(|step| step.body()));
@@ -134,6 +116,32 @@ pub fn bodies() -> Vec<Body> {
     let changes = settings().map(|setting| Change::Container(Principal::User(442), setting));
     all.extend(changes.map(|change| by(change).body()));
     all.into_iter().map(|body| body.expect("short")).collect()
+}
+
+/// What may come of it.
+fn outcomes() -> [Outcome; 20] {
+    [
+        Outcome::Attributes(attributes(Kind::Fifo)),
+        Outcome::Name(Some(child(Kind::File))),
+        Outcome::Name(None),
+        Outcome::Names(vec![child(Kind::File)], true),
+        Outcome::Done(Some(number(415))),
+        Outcome::Done(None),
+        Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
+        Outcome::LetGo(Some(Fingerprint::default())),
+        Outcome::LetGo(None),
+        Outcome::LetGoOf(Some(Fingerprint::default()), 431),
+        Outcome::Xattr(b"u".into()),
+        Outcome::XattrNames(vec![b"v".into()], true),
+        Outcome::Good(golden_values::capability().scope()),
+        Outcome::Revoked(438),
+        Outcome::Issued(Box::new(golden_values::capability())),
+        Outcome::Ended(439, vec![Member::LEAST]),
+        Outcome::Decided(Some(true)),
+        Outcome::Decided(None),
+        Outcome::Doubts(vec![golden_identity::in_doubt()]),
+        Outcome::Awaits(Member::LEAST),
+    ]
 }
 
 /// What is asked to be done with containers.
@@ -163,7 +171,8 @@ pub fn records() -> Vec<Membership> {
 }
 
 /// Those of transactions.
-fn transacts() -> [Transacts; 4] {
+fn transacts() -> [Transacts; 8] {
+    let asker = Asker { session: SessionSlot(472), index: 3, sequence: 473 };
     [
         Transacts::Prepared {
             of: transaction(),
@@ -174,6 +183,10 @@ fn transacts() -> [Transacts; 4] {
         Transacts::Settled { of: transaction(), file: number(460) },
         Transacts::Decided { of: transaction(), files: vec![number(461)] },
         Transacts::Told { of: transaction(), file: number(462) },
+        Transacts::Watched { of: transaction(), file: number(470), witness: Member::LEAST },
+        Transacts::Asks { of: transaction(), witness: Member::LEAST, asker },
+        Transacts::Witnessed { of: transaction(), files: vec![number(471)] },
+        Transacts::Released { of: transaction() },
     ]
 }
 

@@ -252,7 +252,7 @@ pub fn requests() -> Vec<Request<'static>> {
 }
 
 /// A transaction of all operations.
-fn operations() -> [Operation<Vec<u8>>; 10] {
+fn operations() -> [Operation<Vec<u8>>; 11] {
     let [from, to, path] = [b"out/a", b"out/b", b"out/c"].map(|path| path.to_vec());
     let (name, value) = (b"user.b".to_vec(), Some(b"c".to_vec()));
     let number = Number::of(Member::LEAST, Ino(251));
@@ -268,6 +268,7 @@ fn operations() -> [Operation<Vec<u8>>; 10] {
         Operation::Missing(path.clone()),
         Operation::Unchanged { path: path.clone(), version },
         Operation::Holds { path, token: 260 },
+        Operation::Copies(2),
     ]
 }
 

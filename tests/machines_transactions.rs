@@ -93,6 +93,81 @@ fn objects_of_three_machines_get_their_names_and_go_at_once() {
     assert_eq!(seen, format!("h0: all well|h1: all well|h2: all well|{names}|h0h2h2"),);
 }
 
+/// Words of the scripts: `begin N` has h1 set the steps of what h0 and h2 have to 1, 2, ..., each
+/// time by a transaction of which N servers know; `lose` has it die for good, and `fence` be
+/// removed; `stuck HOST` has a host stand still until h1 gets no further, and then lose that.
+const WORDS: &str = r#"
+exec 2>&1
+begin() { $PROGRAM container; for at in h0 h2; do on $at "$PROGRAM place"; done; first=$(pid_of h1)
+    on h1 "exec $PROGRAM advance $1 1000000" > $WHERE/said 2>&1 & sets=$!
+    until [ $(lines) -ge 100 ]; do sleep 0.1; done; }
+lines() { grep -c '^[0-9]*$' $WHERE/said; }
+last() { grep '^[0-9]*$' $WHERE/said | tail -1; }
+lose() { kill -9 $(ps -o ppid= -p $first) $first; }
+stuck() { other=$(pid_of $1); kill -STOP $other; before=0
+    until [ $(lines) = $before ]; do before=$(lines); sleep 1; done
+    lose; kill -CONT $other; wait $sets; }
+fence() { $TERRAL fence h1 --dead > $WHERE/out 2>&1 || cat $WHERE/out; }
+json() { $TERRAL txn list --json; }
+steps() { $PROGRAM steps 0 2; }
+"#;
+
+/// What a script over so many machines says, with these words; none without a compiler.
+fn scripted(count: usize, script: &str) -> Option<(String, Vec<String>)> {
+    let machines = Machines::new(count)?;
+    let program = compiled(machines.home())?;
+    let (program, home) = (program.display(), machines.home().display());
+    let output = machines.run(&format!("PROGRAM={program}; WHERE={home}\n{WORDS}{script}"));
+    let told = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    Some((said(&output), told))
+}
+
+#[test]
+fn what_a_lost_machine_leaves_in_doubt_is_listed_is_an_error_and_is_resolved() {
+    for (how, is) in [("--commit", 1), ("--abort", 0)] {
+        let script = format!(
+            "begin 1; stuck h2; fence; id=$(json | grep -o '1-[0-9a-f]*' | head -1)
+            json | grep -o '\"trouble\":\"lost\"' | wc -l
+            $TERRAL txn list | grep -c 'removed was h1'
+            steps | grep -c \"txn resolve $id\"
+            $TERRAL txn resolve $id {how} --yes > $WHERE/out 2>&1; json | grep -c $id; steps; last"
+        );
+        let Some((complained, told)) = scripted(3, &script) else { return };
+        let said: Vec<u64> = told.iter().filter_map(|line| line.parse().ok()).collect();
+        let [lost, listed, errors, left, one, other, last] = said[..] else {
+            panic!("{told:?}: {complained}");
+        };
+        assert_eq!((left, one), (0, last + is), "{told:?}: {complained}");
+        // The second home has heard of it, which was on its way as that stood still; or has not.
+        let prepared = u64::from(lost == 2) * is;
+        assert!((1..=2).contains(&lost), "{told:?}: {complained}");
+        assert_eq!((listed, errors, other), (lost, lost, last + prepared), "{told:?}");
+    }
+}
+
+/// What `steps` and `last` say, in which nothing is in doubt.
+fn agree((complained, told): &(String, Vec<String>)) {
+    let said: Vec<u64> = told.iter().filter_map(|line| line.parse().ok()).collect();
+    let [one, other, last] = said[..] else { panic!("{told:?}: {complained}") };
+    let is_so = one == other && (last..=last + 1).contains(&one) && last >= 100;
+    assert!(is_so && told.len() == said.len(), "{told:?}: {complained}");
+}
+
+#[test]
+fn where_two_know_of_it_homes_agree_and_nobody_has_to_say_as_its_machine_is_lost() {
+    let script = "begin 2; stuck h3; fence; steps; last; $TERRAL txn list";
+    scripted(4, script).iter().for_each(agree);
+}
+
+#[test]
+fn what_a_machine_has_said_before_it_was_lost_is_so_and_all_of_it() {
+    // Of three, a home is the witness.
+    for count in [3, 4, 4] {
+        let script = "begin 2; lose; wait $sets; fence; steps; last; $TERRAL txn list";
+        scripted(count, script).iter().for_each(agree);
+    }
+}
+
 /// What is in doubt is in the simulation (`server/sim/peers/preparing`).
 #[test]
 fn what_is_not_in_doubt_is_said_not_to_be_and_nobody_says_for_a_machine_that_is_in() {

@@ -482,6 +482,13 @@ int terral_txn_must_be_unchanged(terral_txn_t *txn, const char *path,
 /* All fails (ESTALE) if a later holder has had this lock. */
 int terral_txn_must_hold(terral_txn_t *txn, const terral_lock_t *lock);
 
+/* How many servers, 1 (unless this is called) or 2, know whether it came to be, where attributes of
+ * other machines' files are part of it: with 2, all of these are set or none, and nobody has to say
+ * which, if this machine is lost for good meanwhile. What its own memory had alone is lost with it.
+ * EINVAL: another number. Of the commit then, EOPNOTSUPP: the run has no other server; EIO: that
+ * one does not answer; it is undone, unless this machine is lost before that one does. */
+int terral_txn_copies(terral_txn_t *txn, size_t servers);
+
 /* Has all of it done, or nothing, and frees the handle, also when it fails: as the first operation
  * does that cannot be done, whose number, from 0, is in terral_error(). E2BIG: more than 1,024
  * operations, or 16 KiB of paths and values; EOPNOTSUPP: what another machine's server alone

@@ -290,6 +290,13 @@ unsafe extern "C" fn terral_txn_must_hold(making: *mut Making, lock: *const Name
     done(must_hold())
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn terral_txn_copies(making: *mut Making, servers: size_t) -> c_int {
+    // SAFETY: the caller passes a transaction that nobody else uses.
+    let making = unsafe { with(making) };
+    done(making.and_then(|making| making.transaction.copies(servers).map(drop)))
+}
+
 /// Takes a transaction back from the caller.
 ///
 /// # Safety

@@ -23,7 +23,8 @@ A transaction that sets attributes of other machines' files is prepared there be
 the program that asked for it decides. In between, a few milliseconds, it is in doubt there. If that
 machine is lost in between, it stays so, and who wants these attributes gets an error (EIO) that
 names it. Once the machine is removed from the run (terral fence), somebody may say what is to be:
-all of it, or nothing.
+all of it, or nothing. Nobody has to if the transaction was to be known to two machines
+(terral_txn_copies): then the other one, its witness, does, unless that was removed, too.
 
 Examples:
   terral txn list
@@ -149,9 +150,12 @@ fn row(hosts: &Hosts, one: &MemberDoubts, doubt: &InDoubt) -> String {
         None => "is being decided by",
         Some(Trouble::Silent) => "waits for",
         Some(Trouble::Lost) => "is to be resolved: removed was",
+        Some(Trouble::Witness) => "waits for the witness; decided by",
     };
+    let witness = doubt.witness.map(|witness| format!(", witness {}", hosts.name(witness)));
+    let witness = witness.unwrap_or_default();
     format!(
-        "{}  {why} {by}  since {since}  on {at}: {} of /{}\n",
+        "{}  {why} {by}{witness}  since {since}  on {at}: {} of /{}\n",
         doubt.of,
         names,
         tame_name(&doubt.path)
@@ -163,6 +167,7 @@ fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
     let object = json!({
         "transaction": doubt.of.to_string(),
         "decided_by": doubt.of.by.number(),
+        "witness": doubt.witness.map(|witness| witness.number()),
         "member": one.member.number(),
         "path": null,
         "attributes": names,
@@ -171,6 +176,7 @@ fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
             None => None,
             Some(Trouble::Silent) => Some("silent"),
             Some(Trouble::Lost) => Some("lost"),
+            Some(Trouble::Witness) => Some("witness"),
         },
     });
     add_name(object, "path", &doubt.path)

@@ -31,12 +31,27 @@ const TRIES: u32 = 8;
 pub struct Transaction {
     client: Client,
     operations: Vec<Operation<Vec<u8>>>,
+    copies: u8,
 }
 
 impl Transaction {
     /// One without operations.
     pub fn begin(client: &Client) -> Self {
-        Transaction { client: client.clone(), operations: Vec::new() }
+        Transaction { client: client.clone(), operations: Vec::new(), copies: 1 }
+    }
+
+    /// The same, of which so many servers, 1 or 2, know whether it came to be, where other machines
+    /// set a part of it: with 2 they agree, and nobody has to say, if this one is lost for good.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for another number.
+    pub fn copies(&mut self, servers: usize) -> Result<&mut Self> {
+        self.copies = match servers {
+            1 => 1,
+            2 => 2,
+            _ => return Err(Error::new(ErrorKind::Invalid, "a transaction: copies: 1 or 2")),
+        };
+        Ok(self)
     }
 
     /// Moves a name.
@@ -147,9 +162,14 @@ impl Transaction {
     /// number, from 0: the errors of the call of the same name; [`ErrorKind::Changed`] for what is
     /// not as it was seen. [`ErrorKind::TooBig`] for more than [`OPERATIONS_MAX`] operations or
     /// [`TRANSACTION_BYTES`]; [`ErrorKind::Unsupported`] where another machine's server alone
-    /// changes something of it, as a further name of its file.
+    /// changes something of it, as a further name of its file, and if two servers are to know of it
+    /// and the run has no other one. [`ErrorKind::Backing`] (`EIO`), with its name, if that one
+    /// does not answer: it is undone, unless this machine is lost before that one does.
     pub fn commit(self) -> Result<()> {
         let mut operations = self.operations;
+        if self.copies > 1 {
+            operations.push(Operation::Copies(self.copies));
+        }
         let done = self.client.transact(&mut operations);
         if done.is_ok() && operations.iter().any(empties) {
             tidy(&self.client);

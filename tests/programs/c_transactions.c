@@ -5,6 +5,10 @@
  *   look FLAG       looks until there is such a file, outside; says how often that came to the same
  *   container       what `objects` needs
  *   objects WHO     gives its own objects names, and removes another machine's
+ *   place           an object of this machine, with a step
+ *   advance N TIMES sets the steps of all that were placed to 1, 2, ..., each by one transaction of
+ *                   which N servers know; says each that came to be, and why the next did not
+ *   steps SERVER... says those of the objects of these servers
  */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
@@ -157,6 +161,72 @@ static void objects(const char *who) {
     printf("%s: all well\n", who);
 }
 
+/* All objects that were placed, a few. */
+static struct terral_address placed[8];
+static int placings;
+
+static int one_more(void *context, const struct terral_address *address) {
+    (void)context;
+    CHECK(placings < 8);
+    placed[placings++] = *address;
+    return 0;
+}
+
+static terral_container_t *all_placed(void) {
+    terral_container_t *c = terral_container_open(t, "run");
+    CHECK(c != NULL && terral_container_list(c, one_more, NULL) == 0);
+    return c;
+}
+
+static void place(void) {
+    terral_container_t *c = terral_container_open(t, "run");
+    terral_object_t *o = c == NULL ? NULL : terral_object_create(c, NULL);
+    struct terral_address at;
+    int64_t none = 0;
+    CHECK(o != NULL && terral_object_address(o, &at) == 0 && terral_object_close(o) == 0);
+    terral_txn_t *txn = terral_txn_begin(t);
+    CHECK(terral_txn_set_attribute(txn, c, &at, "step", TERRAL_INTEGER, &none, 8) == 0);
+    CHECK(terral_txn_commit(txn) == 0);
+    terral_container_close(c);
+}
+
+static void advance(size_t servers, long times) {
+    terral_container_t *c = all_placed();
+    for (int64_t step = 1; step <= times; step++) {
+        terral_txn_t *txn = terral_txn_begin(t);
+        CHECK(terral_txn_copies(txn, servers) == 0);
+        for (int i = 0; i < placings; i++) {
+            const struct terral_address *at = &placed[i];
+            CHECK(terral_txn_set_attribute(txn, c, at, "step", TERRAL_INTEGER, &step, 8) == 0);
+        }
+        if (terral_txn_commit(txn) != 0) {
+            printf("%d: %s\n", errno, terral_error());
+            exit(1);
+        }
+        printf("%ld\n", (long)step);
+        fflush(stdout);
+    }
+    terral_container_close(c);
+}
+
+static void steps(char **servers) {
+    terral_container_t *c = all_placed();
+    for (; *servers != NULL; servers++)
+        for (int i = 0; i < placings; i++) {
+            int64_t step = -1;
+            if (placed[i].server != strtoul(*servers, NULL, 10))
+                continue;
+            terral_object_t *o = terral_object_open(c, &placed[i], 0);
+            CHECK(o != NULL);
+            if (terral_object_attribute(o, "step", NULL, &step, 8) == 8)
+                printf("%ld\n", (long)step);
+            else
+                printf("%d: %s\n", errno, terral_error());
+            CHECK(terral_object_close(o) == 0);
+        }
+    terral_container_close(c);
+}
+
 int main(int count_of, char **arguments) {
     CHECK(count_of >= 2);
     t = terral_connect(NULL);
@@ -170,6 +240,12 @@ int main(int count_of, char **arguments) {
         look(arguments[2]);
     else if (strcmp(what, "container") == 0)
         CHECK(terral_container_create(t, "run", 0755) != NULL && terral_mkdir(t, "out", 0755) == 0);
+    else if (strcmp(what, "place") == 0)
+        place();
+    else if (strcmp(what, "advance") == 0)
+        advance((size_t)atol(arguments[2]), atol(arguments[3]));
+    else if (strcmp(what, "steps") == 0)
+        steps(arguments + 2);
     else
         objects(arguments[2]);
     terral_disconnect(t);

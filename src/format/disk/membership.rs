@@ -255,6 +255,39 @@ pub enum Transacts {
         /// What was prepared.
         file: Number,
     },
+    /// Of what was prepared just before: this member knows whether it came to be if who decides it
+    /// is removed.
+    Watched {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+        /// Who knows.
+        witness: Member,
+    },
+    /// By who decides one: its witness is asked to write down that it comes to be, and knows of it
+    /// from then on.
+    Asks {
+        /// Which transaction.
+        of: TransactionId,
+        /// Whom.
+        witness: Member,
+        /// By which request.
+        asker: Asker,
+    },
+    /// By the witness of one: it comes to be if who decides it is removed. These were prepared, and
+    /// are to be told then.
+    Witnessed {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        files: Vec<Number>,
+    },
+    /// The witness of one knows of it no more: by itself, and by who decides it.
+    Released {
+        /// Which transaction.
+        of: TransactionId,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

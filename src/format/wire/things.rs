@@ -166,6 +166,14 @@ pub enum Change {
     /// Whether it comes to be, as somebody says, since who decides it was removed; on the member
     /// that is asked.
     Resolve(TransactionId, bool),
+    /// As `Prepare`; this member knows whether it came to be if who decides it is removed.
+    PrepareWitnessed(TransactionId, Vec<Set>, Member),
+    /// The transaction comes to be unless who decides it, and asks, says otherwise while it is in;
+    /// these were prepared. At the witness, which writes it down.
+    Witness(TransactionId, Vec<Number>),
+    /// The witness of this transaction need not know of it any more, as the homes do, or as it does
+    /// not come to be. Done again, it is as if done once.
+    Release(TransactionId),
 }
 
 /// What is to be done, and who does it.
@@ -220,6 +228,9 @@ pub enum Outcome {
     Decided(Option<bool>),
     /// What is, or was until now, in doubt.
     Doubts(Vec<InDoubt>),
+    /// Whether the transaction comes to be is not decided, as this member does not answer: its
+    /// witness.
+    Awaits(Member),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -64,8 +64,10 @@ impl FromStr for TransactionId {
 pub enum Trouble {
     /// Who decides it does not answer.
     Silent,
-    /// Who decides it was removed: somebody has to say.
+    /// Who decides it was removed, and its witness, if it has one: somebody has to say.
     Lost,
+    /// Its witness does not answer, by whose word it is.
+    Witness,
 }
 
 /// Something of which a transaction is prepared, and not known to come to be.
@@ -83,6 +85,8 @@ pub struct InDoubt {
     pub since_s: u64,
     /// Why that is not known; `None`: it is just being decided, or heard of.
     pub trouble: Option<Trouble>,
+    /// The member that knows whether it came to be if who decides it is removed; `None`: none does.
+    pub witness: Option<Member>,
 }
 
 /// Most of these that a member says.
@@ -178,6 +182,9 @@ pub enum Operation<B> {
         /// The token.
         token: u64,
     },
+    /// Of no name: so many members, 1 or 2, are to know whether it came to be, if it is prepared on
+    /// others than the one that decides it.
+    Copies(u8),
 }
 
 impl<B> Operation<B> {
@@ -207,6 +214,7 @@ impl<B> Operation<B> {
             | Operation::Missing(path)
             | Operation::Unchanged { path, .. }
             | Operation::Holds { path, .. } => [Some(path), None],
+            Operation::Copies(_) => [None, None],
         }
     }
 
@@ -220,6 +228,7 @@ impl<B> Operation<B> {
             | Operation::Missing(_)
             | Operation::Unchanged { .. }
             | Operation::Holds { .. } => Operations::LIST,
+            Operation::Copies(_) => Operations(0),
         }
     }
 }

@@ -53,6 +53,16 @@ pub enum Step {
     SayTwice,
     /// All operations of a transaction are looked at before the first is done, and written at once.
     Together,
+    /// A transaction of which another member is to know is decided once it does.
+    AskWitness,
+    /// That a witness is asked is in the log before.
+    NoteWitness,
+    /// It is said that a transaction never comes to be once its witness has forgotten it.
+    ReleaseWitness,
+    /// A witness forgets a transaction once its homes were told.
+    KeepWitness,
+    /// A witness tells the homes of who was removed.
+    TellAsWitness,
     /// Who is just writing is waited for, or overtaken, before a file counts as fenced.
     WaitForWriters,
     /// What is written on condition is in the log before it is in memory.

@@ -182,7 +182,12 @@ fn forget_let_go(state: &mut State, asker: Asker) {
         let work = state.members.as_ref().and_then(|members| members.work_of(*wish));
         work.is_some_and(|(_, work)| {
             let change = change_in(&work);
-            matches!(change, Some(Change::LetGoOf(..) | Change::Swap(..) | Change::Prepare(..)))
+            let of = |change: &Change| {
+                let lets_go = matches!(change, Change::LetGoOf(..) | Change::Swap(..));
+                let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
+                lets_go || prepares || matches!(change, Change::Witness(..))
+            };
+            change.as_ref().is_some_and(of)
         })
     });
     its.into_iter().for_each(|wish| forget(state, wish));

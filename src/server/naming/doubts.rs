@@ -4,13 +4,14 @@
 //!
 //! Not here: what is prepared (`preparing`), and how it comes to be known (`sharing/transacting`).
 
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, Member};
 use terral_format::wire::peers::Failure;
 use terral_format::wire::transactions::{TransactionId, Trouble};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::members::requiring;
+use crate::members::role::Doubt;
 
 /// Nothing is in doubt of this.
 ///
@@ -19,21 +20,23 @@ use crate::members::requiring;
 pub(super) fn must_be_none(state: &mut State, ino: Ino) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     let doubt = members.number(ino).and_then(|number| members.prepared(number));
-    let Some((of, trouble)) = doubt.map(|doubt| (doubt.of, doubt.trouble)) else { return Ok(()) };
+    let Some(&Doubt { of, trouble, witness, .. }) = doubt else { return Ok(()) };
     match trouble {
         // Who decides it may wait for what this request has.
         None => Err(requiring::released(state)),
         Some(Trouble::Silent) => Err(Failure::Silent(of.by).error()),
-        Some(Trouble::Lost) => Err(is_lost(of)),
+        Some(Trouble::Witness) => Err(Failure::Silent(witness.unwrap_or(of.by)).error()),
+        Some(Trouble::Lost) => Err(is_lost(of, witness)),
     }
 }
 
 /// What is said of one that nobody decides any more.
-fn is_lost(of: TransactionId) -> Error {
+fn is_lost(of: TransactionId, witness: Option<Member>) -> Error {
     let by = of.by;
+    let too = witness.map_or(String::new(), |witness| format!(", and {witness}, which knew of it"));
     let context = format!(
-        "transaction {of} is in doubt, as {by} was removed, which decided it (terral txn resolve \
-         {of})"
+        "transaction {of} is in doubt, as {by} was removed, which decided it{too} (terral txn \
+         resolve {of})"
     );
     let error = Failure::Removed(by).error();
     Error { context, errno: error.errno, ..Error::new(ErrorKind::Backing, "") }

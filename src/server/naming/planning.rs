@@ -58,13 +58,15 @@ pub(super) struct Plan<'c> {
     elsewhere: BTreeMap<Ino, Vec<Set>>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
+    /// Another member is to know of it, too, if it is prepared anywhere.
+    copied: bool,
 }
 
 impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, prepared) = Default::default();
+        let (shift, elsewhere, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -79,6 +81,7 @@ impl<'c> Plan<'c> {
             shift,
             elsewhere,
             prepared,
+            copied,
         }
     }
 
@@ -374,6 +377,16 @@ impl<'c> Plan<'c> {
     /// What homes are to set.
     pub fn set_elsewhere(&self) -> &BTreeMap<Ino, Vec<Set>> {
         &self.elsewhere
+    }
+
+    /// Whether another member is to know of it, too.
+    pub fn copies(&mut self, copied: bool) {
+        self.copied = copied;
+    }
+
+    /// See [`Plan::copies`].
+    pub fn is_copied(&self) -> bool {
+        self.copied
     }
 
     /// They can, all of them, and do once this comes to be.

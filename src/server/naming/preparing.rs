@@ -1,24 +1,29 @@
 //! What a transaction sets of what was born on other machines, in two phases. Each home writes down
 //! what it is to set, and is sure from then on that it can; then the server of the client decides,
-//! in the record of its own part; then the homes are told, or ask.
+//! in the record of its own part; then the homes are told, or ask. If a witness is to know of it,
+//! too, that writes it down before it is decided, and has forgotten it before it is said that it
+//! never comes to be.
 //!
 //! Invariants: homes are asked one after the other, in the order of what they have, with all
 //! directories in hand: so no two transactions wait for each other. An id is used once, by one run
 //! of a request: who lets go of what it has begins anew with another. Not here: what waits for what
 //! is in doubt (`doubts`), and who tells whom (`sharing/transacting`).
 
+use std::collections::BTreeSet;
+
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::{Membership, Transacts};
-use terral_format::ids::{Ino, Number};
-use terral_format::wire::peers::Work;
+use terral_format::ids::{Ino, Member, Number, Thing};
+use terral_format::wire::peers::{Failure, Work};
 use terral_format::wire::things::{By, Change, Outcome};
 use terral_format::wire::transactions::{Set, TransactionId};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
+use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
-use crate::members::requiring;
+use crate::members::requiring::{self, Have};
 use crate::naming::planning::Plan;
 use crate::naming::xattrs::Values;
 use crate::naming::{elsewhere, permitting, xattr_requests, xattrs_elsewhere};
@@ -35,14 +40,6 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
     if sets.is_empty() {
         return Ok(());
     }
-    let number = state.world.random()? as u64;
-    let members = state.members.as_mut();
-    let begun = members.and_then(|members| {
-        let asker = members.asker()?;
-        Some(members.begins_transaction(asker, number))
-    });
-    let late = || Error::new(ErrorKind::Busy, "nobody waits for it");
-    let of = begun.ok_or_else(late)?;
     let home = |(ino, sets): (&Ino, &Vec<Set>)| {
         let home = xattrs_elsewhere::home_of(state, *ino);
         let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
@@ -50,22 +47,126 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
     };
     let mut all = sets.iter().map(home).collect::<Result<Vec<(Number, Vec<Set>)>>>()?;
     all.sort_unstable_by_key(|(home, _)| *home);
-    let files = all.iter().map(|(home, _)| *home).collect();
+    let files: Vec<Number> = all.iter().map(|(home, _)| *home).collect();
+    let (of, witness) = begun(state, plan.is_copied(), &files)?;
     for (home, sets) in all {
-        let by = By { person: (*plan.caller.person).clone(), what: Change::Prepare(of, sets) };
+        let what = match witness {
+            Some(witness) => Change::PrepareWitnessed(of, sets, witness),
+            None => Change::Prepare(of, sets),
+        };
+        let by = By { person: (*plan.caller.person).clone(), what };
         elsewhere::ask_home(state, home, &Work::Change(by.body()?))?;
     }
+    if let Some(witness) = witness.filter(|_| does(Step::AskWitness)) {
+        await_witness(state, plan.caller, (of, witness), &files)?;
+    }
     // Which it is as long as nothing was let go meanwhile.
-    match state.members.as_ref().and_then(|members| members.decision_of(of)) {
-        None => {
+    match state.members.as_ref().is_some_and(|members| members.is_undecided(of)) {
+        true => {
             plan.is_prepared(of, files);
             Ok(())
         }
-        Some(_) => Err(requiring::anew(state)),
+        false => Err(requiring::anew(state)),
     }
 }
 
-/// Another member's transaction is to set these of what was born here.
+/// Which transaction the present request is about to decide, and who is to know of it, too.
+fn begun(
+    state: &mut State,
+    copied: bool,
+    files: &[Number],
+) -> Result<(TransactionId, Option<Member>)> {
+    let late = || Error::new(ErrorKind::Busy, "nobody waits for it");
+    let number = state.world.random()? as u64;
+    let members = state.members.as_mut().ok_or_else(late)?;
+    let asker = members.asker().ok_or_else(late)?;
+    let homes = files.iter().map(|file| file.born()).collect();
+    let witness = copied.then(|| members.witness_for(&homes).ok_or_else(nobody_else));
+    Ok(members.begins_transaction(asker, (number, witness.transpose()?)))
+}
+
+fn nobody_else() -> Error {
+    let none = "a transaction of which two servers know: the run has no other one";
+    Error::new(ErrorKind::Unsupported, none)
+}
+
+/// So many servers can know whether a transaction has come to be.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`], [`ErrorKind::Unsupported`].
+pub(super) fn may_be_copied(state: &State, copies: u8) -> Result<()> {
+    let others = || {
+        let members = state.members.as_ref();
+        members.and_then(|members| members.witness_for(&BTreeSet::new()))
+    };
+    match copies {
+        1 => Ok(()),
+        2 => others().map(drop).ok_or_else(nobody_else),
+        _ => Err(Error::new(ErrorKind::Invalid, "a transaction: copies: 1 or 2")),
+    }
+}
+
+/// Who is to know of it, too, has written down that it comes to be.
+fn await_witness(
+    state: &mut State,
+    caller: &Caller,
+    (of, witness): (TransactionId, Member),
+    files: &[Number],
+) -> Result<()> {
+    let members = state.members.as_ref();
+    let new = members.is_some_and(|members| !members.has_asked_witness(of));
+    let new = new && does(Step::NoteWitness);
+    if let Some(asker) = members.and_then(|members| members.asker()).filter(|_| new) {
+        // Before anything of it is said: whatever becomes of this process, it is asked to forget.
+        state.record(Membership::Transacts(Transacts::Asks { of, witness, asker }));
+    }
+    let what = Change::Witness(of, files.to_vec());
+    let by = By { person: (*caller.person).clone(), what };
+    let its = Number::new(witness, 0).map(Thing::File);
+    let its = its.ok_or_else(|| Error::new(ErrorKind::Malformed, "a witness"))?;
+    let answer = match requiring::need(state, its, &Work::Change(by.body()?))? {
+        Have::Done(answer) => answer,
+        Have::Here | Have::Shown | Have::Missed => Err(Failure::Removed(witness)),
+    };
+    if state.members.as_ref().is_some_and(|members| members.is_removed(witness)) {
+        // With another one.
+        return Err(requiring::anew(state));
+    }
+    if answer == Err(Failure::Silent(witness)) {
+        state.members.iter_mut().for_each(|members| members.witness_is_silent(of));
+        let context = format!(
+            "transaction {of}: {witness}, which is to know of it, does not answer: it is undone, \
+             unless this machine is lost before that one does"
+        );
+        return Err(Error { context, ..Failure::Silent(witness).error() });
+    }
+    elsewhere::outcome(state, answer).map(drop)
+}
+
+/// What the present request has given up before is known to nobody as something that comes to be:
+/// else the same could be done twice, or half.
+///
+/// # Errors
+/// If it must wait for that.
+pub(super) fn await_release(state: &mut State) -> Result<()> {
+    let members = state.members.as_ref();
+    let awaits = members
+        .is_some_and(|members| members.asker().is_some_and(|asker| members.awaits_release(asker)));
+    if awaits { Err(requiring::released(state)) } else { Ok(()) }
+}
+
+/// A transaction fails: who asked for it is told so once no witness knows anything else.
+pub(super) fn fails(state: &mut State, error: Error) -> Error {
+    let members = state.members.as_ref();
+    let knows = members
+        .is_some_and(|members| members.asker().is_some_and(|asker| members.has_witness(asker)));
+    match knows && !state.fetches.is_waiting() && state.fetches.may_wait() {
+        true => requiring::anew(state),
+        false => error,
+    }
+}
+
+/// Another member's transaction is to set these of what was born here, and who knows of it, too.
 ///
 /// # Errors
 /// If it must wait; those of setxattr(2), with which operation that is.
@@ -73,7 +174,7 @@ pub fn prepare(
     state: &mut State,
     caller: &Caller,
     file: Number,
-    (of, sets): (TransactionId, Vec<Set>),
+    (of, sets, witness): (TransactionId, Vec<Set>, Option<Member>),
 ) -> Result<Outcome> {
     let ino = xattr_requests::asked_for(state, file)?;
     let mut values = state.xattrs.of(ino).cloned().unwrap_or_default();
@@ -85,6 +186,9 @@ pub fn prepare(
     }
     let since_s = state.world.wall_s();
     state.record(Membership::Transacts(Transacts::Prepared { of, file, sets, since_s }));
+    if let Some(witness) = witness {
+        state.record(Membership::Transacts(Transacts::Watched { of, file, witness }));
+    }
     Ok(Outcome::Done(None))
 }
 

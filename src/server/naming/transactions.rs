@@ -44,6 +44,7 @@ pub fn carry_out(state: &mut State, caller: &Caller, encoded: &[u8]) -> Result<(
 }
 
 fn all_or_none(state: &mut State, caller: &Caller, operations: &[Asked<'_>]) -> Result<()> {
+    preparing::await_release(state)?;
     let here = gathering::directories(state, caller, operations)?;
     let mut plan = Plan::new(caller, state.storage.time_ns(), here);
     match look_at_all(state, &mut plan, operations) {
@@ -53,7 +54,7 @@ fn all_or_none(state: &mut State, caller: &Caller, operations: &[Asked<'_>]) -> 
         }
         Err(error) => {
             plan.gives_up(state);
-            Err(error)
+            Err(preparing::fails(state, error))
         }
     }
 }
@@ -95,6 +96,10 @@ fn look_at(state: &mut State, plan: &mut Plan<'_>, at: u32, operation: &Asked<'_
         Operation::Missing(path) => must_miss(state, plan, path),
         Operation::Unchanged { path, version } => must_be(state, plan, path, version),
         Operation::Holds { path, token } => must_hold(state, plan, path, token),
+        Operation::Copies(copies) => {
+            plan.copies(copies == 2);
+            preparing::may_be_copied(state, copies)
+        }
     }
 }
 

@@ -175,6 +175,7 @@ impl Asker<'_> {
                 | Operation::Missing(path)
                 | Operation::Unchanged { path, .. }
                 | Operation::Holds { path, .. } => self.at(path, Operations::LIST),
+                Operation::Copies(_) => Ok(()),
             }?;
         }
         Ok(())

@@ -34,6 +34,8 @@ pub(super) enum Own {
     Told,
     /// Whether one does, likewise.
     Doubt,
+    /// Whoever knows of one, too, need not any more, by its number.
+    Release,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {

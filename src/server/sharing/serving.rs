@@ -150,7 +150,7 @@ pub fn look(
     match &by.what {
         Look::Waits => return Ok(circles::here(state)),
         Look::Verify(capability) => return leasing::is_good(state, capability),
-        Look::Decided(of) => return transacting::decision_of(state, *of),
+        Look::Decided(of) => return transacting::decision_of(state, thing, *of),
         Look::Adopt(way, name) if is_name(name) => return adopter::adopt(state, way, name),
         Look::Adopt(..) => return Err(Error::new(ErrorKind::Malformed, "no name")),
         Look::Doubts => return Ok(Outcome::Doubts(transacting::here(state))),
@@ -273,8 +273,23 @@ fn transacts(
     let file = thing.number();
     let others = || Error::new(ErrorKind::Malformed, "a transaction that another decides");
     Some(match what {
-        Change::Prepare(of, _) | Change::Commit(of) if of.by != from => Err(others()),
-        Change::Prepare(of, sets) => preparing::prepare(state, caller, file, (*of, sets.clone())),
+        Change::Commit(of) if !transacting::may_say(state, from, (*of, file)) => Err(others()),
+        Change::Prepare(of, _)
+        | Change::PrepareWitnessed(of, ..)
+        | Change::Witness(of, _)
+        | Change::Release(of)
+            if of.by != from =>
+        {
+            Err(others())
+        }
+        Change::Prepare(of, sets) => {
+            preparing::prepare(state, caller, file, (*of, sets.clone(), None))
+        }
+        Change::PrepareWitnessed(of, sets, witness) => {
+            preparing::prepare(state, caller, file, (*of, sets.clone(), Some(*witness)))
+        }
+        Change::Witness(of, files) => transacting::witness(state, thing, (*of, files.clone())),
+        Change::Release(of) => transacting::release_here(state, thing, *of),
         Change::Commit(of) => {
             preparing::settle(state, file, (*of, true));
             Ok(Outcome::Done(None))
@@ -348,10 +363,6 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
             }
             Ok(Outcome::Done(None))
         }
-        // Done above.
-        Change::Xattr { .. } => Ok(Outcome::Done(None)),
-        Change::Prepare(..) | Change::Commit(_) | Change::Resolve(..) => Ok(Outcome::Done(None)),
-        Change::Revoke(_) | Change::Logout(_) | Change::Container(..) => Ok(Outcome::Done(None)),
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
         Change::Swap(directory, name) => {
@@ -362,5 +373,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
             further::link_here(state, &caller, parent, &path, named)?;
             Ok(Outcome::Done(None))
         }
+        // Done above.
+        _ => Ok(Outcome::Done(None)),
     }
 }

@@ -2,8 +2,11 @@
 //! the homes of what was prepared until each has said so; a home that hears nothing asks.
 //!
 //! Invariants: what was prepared is undone only by the word of who decides it that it never comes
-//! to be, which he says of all that he does not know; if he is gone for good, somebody has to say.
-//! Not here: what is prepared, and done then (`naming/preparing`).
+//! to be, which he says of all that he does not know; if he is gone for good, by that of its
+//! witness, and if it has none, somebody has to say. A witness says nothing of what a member
+//! decides that is in, and hears nothing of one that is not; that one says nothing else than what
+//! its witness knows, and has that forget first what never comes to be. Not here: what is prepared,
+//! and done then (`naming/preparing`).
 
 use std::time::Duration;
 
@@ -21,7 +24,7 @@ use crate::authority::audit::{self, Who};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::members::requiring::{self, Have};
-use crate::members::role::Doubt;
+use crate::members::role::{Doubt, Members};
 use crate::naming::{elsewhere, preparing};
 use crate::sharing::own::{Own, are_wanted, as_own};
 
@@ -45,8 +48,15 @@ pub fn settle(state: &mut State) {
     if members.is_put_out() {
         return;
     }
-    let untold = members.untold();
+    let left: Vec<TransactionId> =
+        members.witnessed().filter(|of| members.has_left(of.by)).collect();
+    let (untold, released) = (members.untold(), members.releasable());
     let mut doubts: Vec<Part> = members.doubts().map(|(file, doubt)| (doubt.of, file)).collect();
+    // It has told all before it left.
+    left.into_iter().for_each(|of| is_released(state, of));
+    for (of, witness) in released {
+        as_own(state, (Own::Release, Ino(of.number)), |state| release(state, of, witness));
+    }
     for (of, file) in untold {
         as_own(state, (Own::Told, key((of, file))), |state| tell(state, (of, file)));
     }
@@ -62,7 +72,9 @@ pub fn tick(state: &mut State) {
     let Some(members) = &mut state.members else { return };
     let doubts: Vec<Part> = members.doubts().map(|(file, doubt)| (doubt.of, file)).collect();
     doubts.iter().for_each(|(_, file)| members.is_doubted(*file, now, ASK_AFTER));
-    let untold = members.untold();
+    let (untold, released) = (members.untold(), members.releasable());
+    let released = released.iter().map(|(of, _)| Ino(of.number)).collect();
+    are_wanted(state, Own::Release, &released);
     are_wanted(state, Own::Told, &untold.iter().map(|part| key(*part)).collect());
     are_wanted(state, Own::Doubt, &doubts.iter().map(|part| key(*part)).collect());
     settle(state);
@@ -71,13 +83,21 @@ pub fn tick(state: &mut State) {
 fn is_to_be_asked(state: &mut State, (of, file): Part) -> bool {
     let now = state.world.now();
     let Some(members) = &mut state.members else { return false };
-    match (members.is_removed(of.by), members.has_left(of.by)) {
+    let witness = members.prepared(file).and_then(|doubt| doubt.witness);
+    let witness = witness.filter(|witness| !members.is_removed(*witness));
+    match (members.is_removed(of.by), witness) {
         // It has told all before it left.
-        (_, true) => {
+        _ if members.has_left(of.by) => {
             preparing::settle(state, file, (of, false));
             false
         }
-        (true, _) => {
+        (true, Some(witness)) if witness == members.me() => {
+            if let Some(is) = members.decision_of(of) {
+                preparing::settle(state, file, (of, is));
+            }
+            false
+        }
+        (true, None) => {
             if members.was_heard_of(file, now, Some(Trouble::Lost)) {
                 members.go_on();
             }
@@ -89,6 +109,12 @@ fn is_to_be_asked(state: &mut State, (of, file): Part) -> bool {
 
 /// Tells a home that what it has prepared has come to be.
 fn tell(state: &mut State, (of, file): Part) -> Result<()> {
+    if state.members.as_ref().is_some_and(|members| members.is_born_here(file)) {
+        // Of which this server is the witness, too.
+        preparing::settle(state, file, (of, true));
+        state.record(Membership::Transacts(Transacts::Told { of, file }));
+        return Ok(());
+    }
     let work = Work::Change(own(Change::Commit(of)).body()?);
     let is_told = match requiring::need(state, Thing::File(file), &work)? {
         Have::Done(Ok(body)) => matches!(Outcome::of(&body), Ok(Outcome::Done(_))),
@@ -102,10 +128,14 @@ fn tell(state: &mut State, (of, file): Part) -> Result<()> {
     Ok(())
 }
 
-/// Asks who decides whether it comes to be.
+/// Asks who decides whether it comes to be, or, if he was removed, its witness.
 fn ask(state: &mut State, (of, file): Part) -> Result<()> {
     let strange = || Error::new(ErrorKind::Malformed, "who decides a transaction");
-    let its = Number::new(of.by, 0).ok_or_else(strange)?;
+    let whom = state.members.as_ref().and_then(|members| {
+        let is_removed = members.is_removed(of.by);
+        if is_removed { members.prepared(file)?.witness } else { Some(of.by) }
+    });
+    let its = whom.and_then(|whom| Number::new(whom, 0)).ok_or_else(strange)?;
     let work = Work::Find(own(Look::Decided(of)).body()?);
     let Have::Done(answer) = requiring::need(state, Thing::File(its), &work)? else {
         return Err(strange());
@@ -120,21 +150,110 @@ fn heard(state: &mut State, (of, file): Part, answer: Answer) {
     if let Ok(Ok(Outcome::Decided(Some(is)))) = said {
         return preparing::settle(state, file, (of, is));
     }
-    let trouble = said.is_err().then_some(Trouble::Silent);
     let Some(members) = &mut state.members else { return };
+    let trouble = match said {
+        Ok(Ok(Outcome::Awaits(_))) => Some(Trouble::Witness),
+        Err(_) if members.is_removed(of.by) => Some(Trouble::Witness),
+        Err(_) => Some(Trouble::Silent),
+        Ok(_) => None,
+    };
     if members.was_heard_of(file, now, trouble) {
         members.go_on();
     }
 }
 
-/// Whether one comes to be that this member decides, for who asks.
+/// Whether one comes to be that this member decides, or knows of, too, for who asks.
 ///
 /// # Errors
-/// If another decides it.
-pub fn decision_of(state: &State, of: TransactionId) -> Result<Outcome> {
-    let members = state.members.as_ref().filter(|members| members.me() == of.by);
+/// If it is another that is asked, in whose place this one is.
+pub fn decision_of(state: &State, thing: Thing, of: TransactionId) -> Result<Outcome> {
+    let members = state.members.as_deref().filter(|all| all.is_born_here(thing.number()));
     let others = || Error::new(ErrorKind::Invalid, format!("transaction {of}: another decides it"));
-    members.map(|members| Outcome::Decided(members.decision_of(of))).ok_or_else(others)
+    let members = members.ok_or_else(others)?;
+    Ok(match (members.decision_of(of), members.silent_witness(of)) {
+        (None, Some(witness)) => Outcome::Awaits(witness),
+        (is, _) => Outcome::Decided(is),
+    })
+}
+
+/// This member is to know of one, too, that another decides.
+///
+/// # Errors
+/// If it is another that is asked, or who decides it is in no more.
+pub fn witness(
+    state: &mut State,
+    thing: Thing,
+    (of, files): (TransactionId, Vec<Number>),
+) -> Result<Outcome> {
+    let members = must_be_witness(state, thing, of)?;
+    if members.is_removed(of.by) {
+        let context = format!("transaction {of}: {} was removed", of.by);
+        return Err(Error::new(ErrorKind::Denied, context));
+    }
+    state.record(Membership::Transacts(Transacts::Witnessed { of, files }));
+    Ok(Outcome::Done(None))
+}
+
+/// Who decides it says that this member need not know of it any more.
+///
+/// # Errors
+/// As those of [`witness`].
+pub fn release_here(state: &mut State, thing: Thing, of: TransactionId) -> Result<Outcome> {
+    let members = must_be_witness(state, thing, of)?;
+    let knows = members.witnessed().any(|one| one == of);
+    if knows && members.is_removed(of.by) {
+        let context = format!("transaction {of}: {} was removed", of.by);
+        return Err(Error::new(ErrorKind::Denied, context));
+    }
+    if knows {
+        is_released(state, of);
+    }
+    Ok(Outcome::Done(None))
+}
+
+fn must_be_witness(state: &State, thing: Thing, of: TransactionId) -> Result<&Members> {
+    let others = || Error::new(ErrorKind::Invalid, format!("transaction {of}: another witness"));
+    let members = state.members.as_deref().filter(|all| all.is_born_here(thing.number()));
+    members.ok_or_else(others)
+}
+
+/// Has the witness of one forget it.
+fn release(state: &mut State, of: TransactionId, witness: Member) -> Result<()> {
+    if state.members.as_ref().is_some_and(|members| members.is_removed(witness)) {
+        is_released(state, of);
+        return Ok(());
+    }
+    let strange = || Error::new(ErrorKind::Malformed, "the witness of a transaction");
+    let its = Number::new(witness, 0).ok_or_else(strange)?;
+    let work = Work::Change(own(Change::Release(of)).body()?);
+    let Have::Done(answer) = requiring::need(state, Thing::File(its), &work)? else {
+        return Err(strange());
+    };
+    match answer {
+        Ok(body) if matches!(Outcome::of(&body), Ok(Outcome::Done(_))) => is_released(state, of),
+        Ok(_) => {}
+        Err(Failure::Removed(_)) => is_released(state, of),
+        Err(_) => state.members.iter_mut().for_each(|members| {
+            members.witness_is_silent(of);
+            members.go_on();
+        }),
+    }
+    Ok(())
+}
+
+fn is_released(state: &mut State, of: TransactionId) {
+    state.record(Membership::Transacts(Transacts::Released { of }));
+    // Its request may wait for that.
+    state.members.iter_mut().for_each(|members| members.go_on());
+}
+
+/// Whether a member may say that one comes to be which was prepared here: who decides it, and its
+/// witness, if he was removed; who repeats it, too.
+pub fn may_say(state: &State, from: Member, (of, file): Part) -> bool {
+    let Some(members) = &state.members else { return false };
+    let doubt = members.prepared(file).filter(|doubt| doubt.of == of);
+    let knows = |doubt: &Doubt| doubt.witness == Some(from) && members.is_removed(of.by);
+    of.by == from || doubt.is_none_or(knows)
 }
 
 /// What is in doubt here, as far as it is told.
@@ -148,8 +267,8 @@ fn in_doubt(state: &State, is: impl Fn(&Doubt) -> bool) -> Vec<InDoubt> {
         let path = members.place(file).and_then(|ino| state.names.path(ino));
         let names = doubt.sets.iter().map(|set| set.name.clone()).take(DOUBT_NAMES_MAX);
         let (path, names) = (path.unwrap_or_default(), names.collect());
-        let Doubt { of, since_s, trouble, .. } = *doubt;
-        InDoubt { of, file, path, names, since_s, trouble }
+        let Doubt { of, since_s, trouble, witness, .. } = *doubt;
+        InDoubt { of, file, path, names, since_s, trouble, witness }
     };
     members.doubts().filter(|(_, doubt)| is(doubt)).map(shown).collect()
 }
@@ -160,8 +279,9 @@ fn in_doubt(state: &State, is: impl Fn(&Doubt) -> bool) -> Vec<InDoubt> {
 /// [`ErrorKind::Invalid`] if who decides it is in, and says so himself.
 pub fn resolve_here(state: &mut State, who: Who, of: TransactionId, is: bool) -> Result<Outcome> {
     let mut doubts = in_doubt(state, |doubt| doubt.of == of);
-    if !doubts.is_empty() {
+    if let Some(doubt) = doubts.first() {
         must_be_removed(state, of)?;
+        must_be_gone(state, of, doubt.witness)?;
     }
     for InDoubt { file, path, .. } in &doubts {
         preparing::settle(state, *file, (of, is));
@@ -182,6 +302,19 @@ fn must_be_removed(state: &State, of: TransactionId) -> Result<()> {
     let context = format!(
         "transaction {of}: {by} is in, and says itself whether it comes to be (if its machine \
          is lost: terral fence {number})"
+    );
+    Err(Error::new(ErrorKind::Invalid, context))
+}
+
+/// Nor where a witness knows that.
+fn must_be_gone(state: &State, of: TransactionId, witness: Option<Member>) -> Result<()> {
+    let members = state.members.as_ref();
+    let is_in = |witness: &Member| members.is_some_and(|members| !members.is_removed(*witness));
+    let Some(witness) = witness.filter(is_in) else { return Ok(()) };
+    let number = witness.number();
+    let context = format!(
+        "transaction {of}: {witness} is in, and knows whether it came to be (if its machine is \
+         lost: terral fence {number})"
     );
     Err(Error::new(ErrorKind::Invalid, context))
 }

@@ -124,7 +124,10 @@ fn changes_names(change: &Change) -> bool {
         | Change::Logout(_)
         | Change::Container(..)
         | Change::Prepare(..)
+        | Change::PrepareWitnessed(..)
         | Change::Commit(_)
+        | Change::Witness(..)
+        | Change::Release(_)
         | Change::Resolve(..) => false,
     }
 }
@@ -139,7 +142,11 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         Change::Revoke(_) => return Err(refused("revoking")),
         Change::Container(..) => return Err(refused("a container")),
         Change::Resolve(..) => return Err(refused("resolving")),
-        Change::Prepare(..) | Change::Commit(_) => {
+        Change::Prepare(..)
+        | Change::PrepareWitnessed(..)
+        | Change::Commit(_)
+        | Change::Witness(..)
+        | Change::Release(_) => {
             let what = "a transaction with what others have, of a user's server";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }

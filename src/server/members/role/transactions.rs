@@ -2,17 +2,21 @@
 //! prepared here for others.
 //!
 //! Invariants: of one that was not decided, and that no request is about to decide, it is known
-//! that it never comes to be, as its id is used once. Of a file one is prepared at a time. Not
-//! here: what is done about them (`naming/preparing`, `sharing/transacting`).
+//! that it never comes to be, as its id is used once; unless a witness was asked, and may know
+//! something else yet. A witness of which a decider that was removed has asked nothing knows that
+//! it never does, as it hears nothing of that one any more: so it writes nothing down for that. Of
+//! a file one is prepared at a time. Not here: what is done about them (`naming/preparing`,
+//! `sharing/transacting`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::disk::membership::{Membership, Transacts};
-use terral_format::ids::{Asker, Number, SessionSlot};
+use terral_format::ids::{Asker, Member, Number, SessionSlot};
 use terral_format::wire::transactions::{Set, TransactionId, Trouble};
 
 use super::Members;
+use crate::core::left_out::{Step, does};
 use crate::core::world::Tick;
 
 /// What was prepared of a file.
@@ -30,16 +34,38 @@ pub struct Doubt {
     pub asks: bool,
     /// What keeps it from being known.
     pub trouble: Option<Trouble>,
+    /// Who knows of it, too.
+    pub witness: Option<Member>,
+}
+
+/// What a request is about to decide, and who is to know of it, too.
+#[derive(Clone, Copy)]
+struct Undecided {
+    of: TransactionId,
+    witness: Option<Member>,
+}
+
+/// Who was asked to know of one, too.
+struct Asked {
+    witness: Member,
+    by: Asker,
+    /// It does not answer. Of this process only.
+    is_silent: bool,
 }
 
 /// All of them.
 #[derive(Default)]
 pub(super) struct Transactions {
     /// By request: what it is about to decide. Of this process only.
-    undecided: BTreeMap<Asker, TransactionId>,
+    undecided: BTreeMap<Asker, Undecided>,
     /// What has come to be, and whose homes are to be told.
     decided: BTreeMap<TransactionId, BTreeSet<Number>>,
     prepared: BTreeMap<Number, Doubt>,
+    /// Of which that this one decides a witness may know.
+    asked: BTreeMap<TransactionId, Asked>,
+    /// What others decide and has come to be if they are removed, and whose homes are to be told
+    /// then.
+    witnessed: BTreeMap<TransactionId, BTreeSet<Number>>,
 }
 
 impl Transactions {
@@ -48,8 +74,13 @@ impl Transactions {
         match record {
             Transacts::Prepared { of, file, sets, since_s } => {
                 let (of, sets, since_s) = (*of, sets.clone(), *since_s);
-                let doubt = Doubt { of, sets, since_s, since: None, asks: false, trouble: None };
+                let (since, asks, trouble, witness) = Default::default();
+                let doubt = Doubt { of, sets, since_s, since, asks, trouble, witness };
                 self.prepared.insert(*file, doubt);
+            }
+            Transacts::Watched { of, file, witness } => {
+                let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
+                doubt.into_iter().for_each(|doubt| doubt.witness = Some(*witness));
             }
             Transacts::Settled { of, file } => {
                 if self.prepared.get(file).is_some_and(|doubt| doubt.of == *of) {
@@ -60,13 +91,19 @@ impl Transactions {
                 self.decided.insert(*of, files.iter().copied().collect());
             }
             Transacts::Told { of, file } => {
-                let left = self.decided.get_mut(of).map(|files| {
-                    files.remove(file);
-                    files.len()
-                });
-                if left == Some(0) {
-                    self.decided.remove(of);
-                }
+                was_told(&mut self.decided, *of, *file);
+                was_told(&mut self.witnessed, *of, *file);
+            }
+            Transacts::Asks { of, witness, asker } => {
+                let asked = Asked { witness: *witness, by: *asker, is_silent: false };
+                self.asked.insert(*of, asked);
+            }
+            Transacts::Witnessed { of, files } => {
+                self.witnessed.insert(*of, files.iter().copied().collect());
+            }
+            Transacts::Released { of } => {
+                self.asked.remove(of);
+                self.witnessed.remove(of);
             }
         }
     }
@@ -82,19 +119,79 @@ impl Transactions {
             sets: doubt.sets.clone(),
             since_s: doubt.since_s,
         });
-        decided.chain(prepared).map(Membership::Transacts)
+        let watched = self.prepared.iter().filter_map(|(file, doubt)| {
+            let (of, file, witness) = (doubt.of, *file, doubt.witness?);
+            Some(Transacts::Watched { of, file, witness })
+        });
+        let asked = self.asked.iter().map(|(of, asked)| Transacts::Asks {
+            of: *of,
+            witness: asked.witness,
+            asker: asked.by,
+        });
+        let witnessed = self.witnessed.iter().map(|(of, files)| Transacts::Witnessed {
+            of: *of,
+            files: files.iter().copied().collect(),
+        });
+        let here = decided.chain(prepared).chain(watched);
+        here.chain(asked).chain(witnessed).map(Membership::Transacts)
     }
 
     pub(super) fn are_none(&self) -> bool {
-        self.decided.is_empty() && self.prepared.is_empty()
+        let own = self.decided.is_empty() && self.prepared.is_empty();
+        own && self.asked.is_empty() && self.witnessed.is_empty()
+    }
+
+    fn is_undecided(&self, of: TransactionId) -> bool {
+        self.undecided.values().any(|one| one.of == of)
     }
 }
 
+fn was_told(
+    untold: &mut BTreeMap<TransactionId, BTreeSet<Number>>,
+    of: TransactionId,
+    file: Number,
+) {
+    let left = untold.get_mut(&of).map(|files| {
+        files.remove(&file);
+        files.len()
+    });
+    if left == Some(0) {
+        untold.remove(&of);
+    }
+}
+
+/// What there is for each home that is to be told.
+fn parts<'a>(
+    untold: impl Iterator<Item = (&'a TransactionId, &'a BTreeSet<Number>)>,
+) -> impl Iterator<Item = (TransactionId, Number)> {
+    untold.flat_map(|(of, files)| files.iter().map(|file| (*of, *file)))
+}
+
 impl Members {
-    /// The transaction that a request is about to decide: with this number, unless it has begun.
-    pub fn begins_transaction(&mut self, asker: Asker, number: u64) -> TransactionId {
-        let new = TransactionId { by: self.me(), number };
-        *self.transactions.undecided.entry(asker).or_insert(new)
+    /// The transaction that a request is about to decide, and its witness: with this number, and
+    /// this one, unless it has begun.
+    pub fn begins_transaction(
+        &mut self,
+        asker: Asker,
+        (number, witness): (u64, Option<Member>),
+    ) -> (TransactionId, Option<Member>) {
+        let new = Undecided { of: TransactionId { by: self.me(), number }, witness };
+        let Undecided { of, witness } = *self.transactions.undecided.entry(asker).or_insert(new);
+        (of, witness)
+    }
+
+    /// Who may know of a transaction, too, that is prepared at these homes: one that answers, as
+    /// far as is known, and then one that is no home; the next one after this member.
+    pub fn witness_for(&self, homes: &BTreeSet<Member>) -> Option<Member> {
+        let asked = self.transactions.asked.values();
+        let silent: BTreeSet<Member> =
+            asked.filter(|asked| asked.is_silent).map(|asked| asked.witness).collect();
+        let rank = |member: &Member| {
+            let answers = self.is_connected(*member) && !silent.contains(member);
+            (!answers, homes.contains(member), *member < self.me(), *member)
+        };
+        let others = self.others().into_iter();
+        others.filter(|member| self.user_of(*member).is_none()).min_by_key(rank)
     }
 
     /// It decides none any more: what was prepared for it is undone once that is asked about.
@@ -107,19 +204,80 @@ impl Members {
         self.transactions.undecided.retain(|asker, _| asker.session != session);
     }
 
-    /// Whether a transaction that this member decides comes to be; `None`: that is not known yet.
+    /// Whether a request is about to decide this one.
+    pub fn is_undecided(&self, of: TransactionId) -> bool {
+        self.transactions.is_undecided(of)
+    }
+
+    /// Whether a transaction comes to be, as this member knows that decides it, or was to know of
+    /// it, too; `None`: that is not known yet.
     pub fn decision_of(&self, of: TransactionId) -> Option<bool> {
-        let Transactions { undecided, decided, .. } = &self.transactions;
-        match undecided.values().any(|one| *one == of) {
-            true => None,
-            false => Some(decided.contains_key(&of)),
+        let Transactions { decided, asked, witnessed, .. } = &self.transactions;
+        let unknown = match of.by == self.me() {
+            true => {
+                let asks = asked.contains_key(&of) && does(Step::ReleaseWitness);
+                self.is_undecided(of) || asks
+            }
+            // It says so itself.
+            false => !self.is_removed(of.by),
+        };
+        match decided.contains_key(&of) {
+            true => Some(true),
+            false => (!unknown).then(|| witnessed.contains_key(&of)),
         }
     }
 
     /// What has come to be, and is to be told.
     pub fn untold(&self) -> Vec<(TransactionId, Number)> {
-        let decided = self.transactions.decided.iter();
-        decided.flat_map(|(of, files)| files.iter().map(|file| (*of, *file))).collect()
+        let witnessed = self.transactions.witnessed.iter();
+        let tells = does(Step::TellAsWitness);
+        let witnessed = witnessed.filter(|(of, _)| self.is_removed(of.by) && tells);
+        parts(self.transactions.decided.iter()).chain(parts(witnessed)).collect()
+    }
+
+    /// Whether the witness of one was asked to know of it.
+    pub fn has_asked_witness(&self, of: TransactionId) -> bool {
+        self.transactions.asked.contains_key(&of)
+    }
+
+    /// Whether that of one that this request has given up may know something else yet, and answers.
+    pub fn awaits_release(&self, asker: Asker) -> bool {
+        let asked = self.transactions.asked.iter();
+        let mut its = asked.filter(|(_, asked)| asked.by == asker && !asked.is_silent);
+        its.any(|(of, _)| !self.is_undecided(*of))
+    }
+
+    /// Whether a request has asked one that answers.
+    pub fn has_witness(&self, asker: Asker) -> bool {
+        let mut asked = self.transactions.asked.values();
+        asked.any(|asked| asked.by == asker && !asked.is_silent)
+    }
+
+    /// Of which the witness need not know any more: the homes were told, or nobody decides it.
+    pub fn releasable(&self) -> Vec<(TransactionId, Member)> {
+        let Transactions { asked, decided, .. } = &self.transactions;
+        let early = !does(Step::KeepWitness);
+        let is =
+            |of: &TransactionId| (!decided.contains_key(of) || early) && !self.is_undecided(*of);
+        let those = asked.iter().filter(|(of, _)| is(of));
+        those.map(|(of, asked)| (*of, asked.witness)).collect()
+    }
+
+    /// Its witness does not answer: nobody waits for it any more.
+    pub fn witness_is_silent(&mut self, of: TransactionId) {
+        let asked = self.transactions.asked.get_mut(&of);
+        asked.into_iter().for_each(|asked| asked.is_silent = true);
+    }
+
+    /// The witness of one that does not answer.
+    pub fn silent_witness(&self, of: TransactionId) -> Option<Member> {
+        let asked = self.transactions.asked.get(&of).filter(|asked| asked.is_silent);
+        asked.map(|asked| asked.witness)
+    }
+
+    /// What this member knows of, too.
+    pub fn witnessed(&self) -> impl Iterator<Item = TransactionId> {
+        self.transactions.witnessed.keys().copied()
     }
 
     /// What was prepared of a file, if anything is.

@@ -63,7 +63,7 @@ impl Peers {
     }
 
     /// All are in by the control's word.
-    fn are_in(&mut self) {
+    pub(super) fn are_in(&mut self) {
         self.are_in_with(&[]);
     }
 

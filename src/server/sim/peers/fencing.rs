@@ -86,6 +86,16 @@ impl Peers {
 
     /// Those that are in hear that another one is none any more.
     pub(super) fn remove(&mut self, out: usize, verdict: Verdict, version: u64) {
+        self.remove_too(out, verdict, (version, BTreeMap::new()));
+    }
+
+    /// The same, where others were removed before.
+    pub(super) fn remove_too(
+        &mut self,
+        out: usize,
+        verdict: Verdict,
+        (version, mut removed): (u64, BTreeMap<usize, Verdict>),
+    ) {
         let count = self.sims.len();
         match verdict {
             Verdict::Dead => self.dies(out),
@@ -95,10 +105,10 @@ impl Peers {
         if out == self.control {
             self.control = (out + 1) % count;
         }
-        let removed = [(out, verdict)].into();
+        removed.insert(out, verdict);
         let heir = self.heir.unwrap_or(self.control);
         let roster = roster_by(heir, (count, version), &removed);
-        for at in (0..count).filter(|at| *at != out) {
+        for at in (0..count).filter(|at| !removed.contains_key(at)) {
             self.hears_roster(at, &roster);
         }
         self.settle();

@@ -78,6 +78,7 @@ mod waiting;
 mod walks;
 mod whole;
 mod whose;
+mod witnessing;
 
 const PARTITION: Partition = Partition { id: 1, secret: Secret([0; 32]), encrypted: false };
 

@@ -8,8 +8,8 @@ use terral_format::disk::partition::Verdict;
 use terral_format::ids::SessionSlot;
 use terral_format::wire::message::{Reply, Request, Target, XattrHow};
 use terral_format::wire::things::Outcome;
-use terral_format::wire::transactions::{InDoubt, Operation};
-use terral_format::{ErrorKind, frame};
+use terral_format::wire::transactions::{InDoubt, Operation, TransactionId};
+use terral_format::{ErrorKind, Result, frame};
 use terral_transport::requests::Taken;
 
 use super::further::{asks, makes, rest, some};
@@ -18,9 +18,9 @@ use super::{Handled, Peers};
 use crate::authority::audit::Who;
 use crate::sharing::{carrying, transacting};
 
-const NAME: &[u8] = b"user.a";
+pub(super) const NAME: &[u8] = b"user.a";
 
-const fn set<'a>(path: &'a [u8], value: &'a [u8]) -> Step<'a> {
+pub(super) const fn set<'a>(path: &'a [u8], value: &'a [u8]) -> Step<'a> {
     let (name, value, how) = (NAME, Some(value), XattrHow::Any);
     Operation::SetXattr { path, name, value, how }
 }
@@ -47,7 +47,7 @@ const STEPS: [Step<'static>; 5] = [
     set(b"c/1", b"after"),
 ];
 
-fn value(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
+pub(super) fn value(peers: &mut Peers, at: usize, path: &[u8]) -> Vec<u8> {
     let target = Target::Path(path);
     match peers.ask(at, Request::Xattr { target, name: NAME }).expect("it has one") {
         Reply::Xattr(value) => value,
@@ -79,7 +79,7 @@ fn nothing_is_kept(peers: &mut Peers) {
     }
 }
 
-type Asked = (usize, SessionSlot, Taken);
+pub(super) type Asked = (usize, SessionSlot, Taken);
 
 /// It is carried out so far. Whether it was done.
 fn is_through(peers: &mut Peers, at: usize, of: &Asked, steps: u64) -> bool {
@@ -231,8 +231,24 @@ fn a_commit_with_one_other_home_takes_less_than_five_round_trips_and_less_with_t
 }
 
 /// What a server says is in doubt, and who says so to it.
-fn in_doubt(peers: &mut Peers, at: usize) -> Vec<InDoubt> {
+pub(super) fn in_doubt(peers: &mut Peers, at: usize) -> Vec<InDoubt> {
     peers.sims[at].with(|server| transacting::here(&server.lock())).expect("it lives")
+}
+
+/// Somebody says to one what is to be.
+pub(super) fn resolved(
+    peers: &mut Peers,
+    at: usize,
+    (of, is): (TransactionId, bool),
+) -> Result<Outcome> {
+    let said = peers.sims[at].with(|server| {
+        let mut state = server.lock();
+        let said = transacting::resolve_here(&mut state, Who { pid: 1, user: 0 }, of, is);
+        carrying::resume(&mut state).expect("the log has room");
+        said
+    });
+    peers.collect(at);
+    said.expect("it lives")
 }
 
 #[test]
@@ -250,17 +266,7 @@ fn what_is_in_doubt_as_its_machine_is_lost_is_an_error_that_names_it_until_someb
         }
         let doubt = in_doubt(&mut peers, 2).remove(0);
         assert_eq!((&doubt.path[..], &doubt.names[..]), (&b"c/2"[..], &[NAME.to_vec()][..]));
-        let says = |peers: &mut Peers, at: usize| {
-            let said = peers.sims[at].with(|server| {
-                let mut state = server.lock();
-                let who = Who { pid: 1, user: 0 };
-                let said = transacting::resolve_here(&mut state, who, doubt.of, is);
-                carrying::resume(&mut state).expect("the log has room");
-                said
-            });
-            peers.collect(at);
-            said.expect("it lives")
-        };
+        let says = |peers: &mut Peers, at: usize| resolved(peers, at, (doubt.of, is));
         let error = says(&mut peers, 0).expect_err("who decides it is in");
         let fence = format!("terral fence {}", doubt.of.by.number());
         assert!(error.context.contains(&fence), "{error}");

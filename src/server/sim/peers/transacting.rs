@@ -48,6 +48,7 @@ fn done(tree: &mut Tree, step: &Operation<Vec<u8>>) -> Outcome {
             Ok(_) => Err(ErrorKind::Exists),
             Err(_) => Ok(()),
         },
+        Operation::Copies(_) => Ok(()),
         Operation::Unchanged { .. } | Operation::Holds { .. } => unreachable!("none is drawn"),
     }
 }
@@ -123,6 +124,9 @@ fn act_at_once(
             }
         }
         steps.push(step);
+    }
+    if draw(3) == 0 {
+        steps.push(Operation::Copies(2));
     }
     let encoded = frame::encode(&steps).expect("it is short");
     match (peers.ask(at, Request::Transact(&encoded)), fails) {

@@ -26,7 +26,8 @@ fn done(model: &mut Model, step: &Step, user: u32) -> bool {
         Operation::RemoveDirectory(path) => model.remove_directory(path),
         Operation::Exists(path) => model.0.contains_key(path),
         Operation::Missing(path) => !model.0.contains_key(path),
-        Operation::SetXattr { .. } | Operation::Unchanged { .. } | Operation::Holds { .. } => false,
+        Operation::SetXattr { .. } | Operation::Unchanged { .. } => false,
+        Operation::Holds { .. } | Operation::Copies(_) => false,
     }
 }
 
