@@ -35,6 +35,10 @@ enum Rule {
     RefuseTheRemoved,
     /// A witness that knows so tells the homes.
     WitnessTells,
+    /// What the decider says to the witness arrives in its order.
+    KeepOrder,
+    /// Nobody else is asked in the place of a witness that was removed.
+    OnlyTheWitness,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,9 +144,14 @@ impl World {
         self.second.as_ref().is_some_and(|second| second.removed)
     }
 
+    /// Whether the witness was.
+    fn is_gone(&self) -> bool {
+        self.second.as_ref().is_some_and(|second| second.gone)
+    }
+
     /// Whether that is so of both who know whether it comes to be.
     fn is_lost(&self) -> bool {
-        self.second.as_ref().is_some_and(|second| second.removed && second.gone)
+        self.is_removed() && self.is_gone()
     }
 
     /// Something arrives.
@@ -178,6 +187,7 @@ impl World {
                 self.homes[home] = Home::Over(is);
             }
             Said::Prepare(_) | Said::Ask(_) | Said::Answer(..) => {}
+            Said::Inquire(_) if self.is_gone() && keeps(Rule::OnlyTheWitness) => {}
             said => self.hears_of_witness(said),
         }
     }
@@ -233,9 +243,11 @@ impl World {
                 self.comes_to_be(home);
                 self.said.insert(Said::IsConfirmed(home));
             }
-            Said::Inquire(home) if !second.gone => {
+            Said::Inquire(home) => {
                 second.knows[WITNESS] |= second.knows[home];
-                self.said.insert(Said::Inform(home, second.witnessed.is_some()));
+                // An heir has nothing.
+                let is = second.witnessed.is_some() && !second.gone;
+                self.said.insert(Said::Inform(home, is));
             }
             Said::Inform(home, is) if self.homes[home] == Home::Prepared => {
                 self.homes[home] = Home::Over(is);
@@ -255,9 +267,9 @@ impl World {
     }
 
     /// What the decider has said arrives at the witness.
-    fn line_arrives(&mut self, without: Option<Rule>) {
+    fn line_arrives(&mut self, at: usize, without: Option<Rule>) {
         let Some(second) = &mut self.second else { return };
-        let line = second.line.remove(0);
+        let line = second.line.remove(at);
         if second.gone || (second.knows[WITNESS] && without != Some(Rule::RefuseTheRemoved)) {
             return;
         }
@@ -364,7 +376,8 @@ impl World {
             of(&|second, _| second.failed = true);
         }
         for home in (0..HOMES).filter(|home| self.homes[*home] == Home::Prepared) {
-            if !second.gone && (second.knows[home] || !keeps(Rule::AskOfTheRemoved)) {
+            let is_there = !second.gone || !keeps(Rule::OnlyTheWitness);
+            if is_there && (second.knows[home] || !keeps(Rule::AskOfTheRemoved)) {
                 of(&|_, said| said.extend([Said::Inquire(home)]));
             }
         }
@@ -396,8 +409,9 @@ impl World {
                 });
             });
         }
-        if !second.line.is_empty() {
-            one(&|world| world.line_arrives(without));
+        let in_order = usize::from(!second.line.is_empty());
+        for at in 0..if keeps(Rule::KeepOrder) { in_order } else { second.line.len() } {
+            one(&|world| world.line_arrives(at, without));
         }
     }
 
@@ -499,6 +513,8 @@ fn each_rule_is_needed() {
         Rule::KeepTheWitness,
         Rule::AskOfTheRemoved,
         Rule::RefuseTheRemoved,
+        Rule::KeepOrder,
+        Rule::OnlyTheWitness,
     ] {
         assert_eq!(explored((2, true), Some(rule)), Found::Wrong, "{rule:?}");
     }
