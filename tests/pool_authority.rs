@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use launched::{said, until};
-use pooled::{Pool, told};
+use pooled::{Pool, SOON, told};
 
 const AUTHORITY: &[&str] = &["--role", "authn,authz"];
 const STORAGE: &[&str] = &["--role", "storage"];
@@ -180,6 +180,12 @@ fn a_storage_server_that_etcd_lets_write_little_comes_in_and_is_never_the_contro
     pool.serve(2, &with(STORAGE, &storage));
     pool.shows(1, "seq 100 > /terral/a");
     assert_eq!(pool.shows(2, "wc -l < /terral/a"), "100\n");
+    // As an authority it does not come in, either.
+    pool.stops(2);
+    let comes = pool.command(2, &with(AUTHORITY, &storage)).spawn().expect("starts");
+    let why = said(&descendants::ended_within(comes, SOON));
+    assert!(why.contains("permission denied"), "{why}");
+    pool.serve(2, &with(STORAGE, &storage));
     pool.is_lost(0);
     let mut why = String::new();
     until("the authority's lease is over", || {

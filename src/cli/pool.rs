@@ -513,7 +513,11 @@ impl Entrance {
         let key = records::public_half(&secret);
         let asked = Wanted { machine: self.machine.clone(), key, role: self.role };
         let end = format!("{:032x}", records::random()?);
-        let (wanted, answer) = (self.keys.wanted() + &end, self.keys.invited() + &end);
+        let wanted = match self.role {
+            Some(Role::Authority) => self.keys.wanted_by_authority(),
+            _ => self.keys.wanted(),
+        };
+        let (wanted, answer) = (wanted + &end, self.keys.invited() + &end);
         let lease = self.registry.grant(PATIENCE)?;
         let value = records::write(&asked)?;
         self.registry.commit(&[], &[Change::Put { key: wanted, value, lease: Some(lease) }])?;
@@ -535,7 +539,8 @@ impl Entrance {
             if begin.elapsed() > PATIENCE {
                 let _ = self.registry.end(lease);
                 bail!(
-                    "the control of the pool {} lets nobody in since {} s: `terral status` there",
+                    "the control of the pool {} lets nobody in since {} s: `terral status` there \
+                     (a pool with an authority needs a server of --role storage first)",
                     self.name,
                     PATIENCE.as_secs()
                 );

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
@@ -156,6 +156,9 @@ impl Arguments {
 }
 
 /// Values of `--catch`; the first is what the library does by itself.
+/// A server of a pool has heard of the others in this time.
+const COMING: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
 const CATCH: [&str; 3] = ["found", "all", "never"];
 
 /// Runs.
@@ -498,6 +501,19 @@ fn warn(summary: &Summary<'_>) {
     }
 }
 
+/// How a server is, once it has heard who else is in its pool.
+fn once_it_is_in(client: &Client) -> Result<Status> {
+    let begin = Instant::now();
+    loop {
+        let status = client.status()?;
+        let waits = status.partition.as_ref().is_some_and(|it| it.epoch.0 == 0);
+        if !waits || begin.elapsed() > COMING {
+            return Ok(status);
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
 /// A command beside a server that stays: what it owes afterwards is the server's business.
 fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
     let name = instances::name_of(instance);
@@ -506,7 +522,7 @@ fn beside(arguments: &Arguments, instance: &Path) -> Result<u8> {
         bail!(failure(code::NO_SERVER, format!("{name}: no server there: `terral status`")));
     }
     let client = Client::observe(instance)?;
-    let before = client.status()?;
+    let before = once_it_is_in(&client)?;
     if before.partition.as_ref().is_some_and(|its| its.authorities.contains(&its.me)) {
         let why = "says who may what in its pool, and serves no programs: start them on another \
                    machine of the pool";

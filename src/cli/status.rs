@@ -213,13 +213,18 @@ fn of_pool(pool: &PoolStatus) -> String {
     text
 }
 
+fn is_in(member: Member, partition: &Membership) -> bool {
+    let other = partition.members.iter().find(|other| other.seat.member == member);
+    other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
+}
+
 fn name_of(member: Member, partition: &Membership, hosts: &Hosts) -> String {
     if member == partition.me { this() } else { hosts.name(member) }
 }
 
 /// Which servers say who is in, and nothing else, if any do.
 fn authority(partition: &Membership, hosts: &Hosts) -> Option<String> {
-    let known = partition.authorities.iter();
+    let known = partition.authorities.iter().filter(|it| is_in(**it, partition));
     let all: Vec<String> = known.map(|it| name_of(*it, partition, hosts)).collect();
     (!all.is_empty()).then(|| format!("{} (authn, authz)", all.join(", ")))
 }
@@ -227,12 +232,9 @@ fn authority(partition: &Membership, hosts: &Hosts) -> Option<String> {
 /// Which machines keep bytes of new files, if not all do.
 fn storage(partition: &Membership, hosts: &Hosts) -> Option<String> {
     let known = partition.placement.storage.as_ref()?;
-    let is_in = |member: &&Member| {
-        let other = partition.members.iter().find(|other| other.seat.member == **member);
-        other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
-    };
     let named = |it: &Member| name_of(*it, partition, hosts);
-    let stores: Vec<String> = known.iter().filter(is_in).map(named).collect();
+    let stores = known.iter().filter(|it| is_in(**it, partition)).map(named);
+    let stores: Vec<String> = stores.collect();
     match stores.is_empty() {
         true => Some("no machine that keeps new files is left: terral role HOST storage".into()),
         false => Some(format!("new files are kept by {}", stores.join(", "))),

@@ -75,6 +75,16 @@ impl Keys {
         format!("{}wanted/", self.0)
     }
 
+    /// The same, to come as an authority: not all who may ask for one may ask for that.
+    pub fn wanted_by_authority(&self) -> String {
+        format!("{}wanted.authority/", self.0)
+    }
+
+    /// What both begin with, and nothing else.
+    pub fn all_wanted(&self) -> String {
+        format!("{}wanted", self.0)
+    }
+
     /// What those begin with that answer it, with the same end: an [`Invited`].
     pub fn invited(&self) -> String {
         format!("{}invited/", self.0)

@@ -220,27 +220,27 @@ pub fn follow(state: &mut State, control: Member) -> Result<()> {
 /// Whether this member, which is given, may take over.
 ///
 /// # Errors
-/// As [`take_over`]; those of [`roles::may_be_control`].
+/// As [`take_over`].
 pub fn may_take_over(state: &State) -> Result<Member> {
     let none = || Error::new(ErrorKind::Invalid, "this server is no member that may take over");
     let members = state.members.as_ref().ok_or_else(none)?;
     let (me, before, roster) = (members.me(), members.control(), members.roster());
     let knows = roster.seat(before).is_some();
     let is_in = roster.seat(me).is_some_and(|seat| !is_out(seat.standing));
-    if !knows || !is_in || before == me {
-        return Err(none());
-    }
-    roles::may_be_control(roster, me, before).map(|()| me)
+    if knows && is_in && before != me { Ok(me) } else { Err(none()) }
 }
 
-/// A member knows of some that a control before this one has removed: so they are.
+/// A member knows of some that a control before this one has removed: so they are. Of an authority
+/// only its like is believed.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control.
-pub fn were_removed(state: &mut State, gone: Vec<(Member, Standing)>) -> Result<()> {
+pub fn were_removed(state: &mut State, by: Member, gone: Vec<(Member, Standing)>) -> Result<()> {
     let mut roster = own_roster(state)?;
     let me = state.members.as_ref().map(|members| members.me());
-    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me).collect();
+    let may =
+        |member: Member| !roles::is_authority(&roster, member) || roles::is_authority(&roster, by);
+    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me && may(*member)).collect();
     if keep_out(&mut roster, &gone) {
         (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
         seat(state, roster);
@@ -253,7 +253,7 @@ pub fn were_removed(state: &mut State, gone: Vec<(Member, Standing)>) -> Result<
 pub fn leave(state: &mut State) {
     let Some(members) = &state.members else { return };
     let (me, mut roster) = (members.me(), members.roster().clone());
-    let heir = heir_of_own(state).unwrap_or(members.control());
+    let heir = heirs_of_own(state).first().copied().unwrap_or(members.control());
     let own = roster.seats.iter_mut().find(|seat| seat.member == me);
     let verdict = Verdict::Left;
     own.into_iter().for_each(|seat| seat.standing = Standing::Removed { heir, verdict });
@@ -262,10 +262,11 @@ pub fn leave(state: &mut State) {
     seat(state, roster);
 }
 
-/// Who goes on with what this member decides, once it is in no more.
-pub fn heir_of_own(state: &State) -> Option<Member> {
-    let members = state.members.as_ref()?;
-    Some(roles::heir(members.roster(), &[members.me()], members.control()))
+/// Who goes on with what this member decides, once it is in no more: any of these may have it.
+pub fn heirs_of_own(state: &State) -> Vec<Member> {
+    let members = state.members.iter();
+    let heirs = members.flat_map(|it| roles::heirs(it.roster(), &[it.me()], it.control()));
+    heirs.collect()
 }
 
 /// A member says that it has left.
@@ -388,16 +389,19 @@ pub fn expire(state: &mut State) {
     let members = state.members.iter_mut().filter(|it| it.control() == it.me());
     let expired: Vec<Member> = members.flat_map(|members| members.expired(now)).collect();
     for member in expired {
-        let Some(members) = &state.members else { return };
-        let is_root = member == members.root();
-        let heir = roles::heir(members.roster(), &[member], members.me());
-        // They are there, and had nothing; the root is to be somewhere else by then.
-        let _ = match is_root {
-            true if heir == members.me() => Ok(()),
-            true => remove(state, member, Verdict::Dead),
-            false => remove(state, member, Verdict::Left),
-        };
+        // They are there, and had nothing.
+        let _ = remove(state, member, Verdict::Left);
     }
+}
+
+/// Who was let in to have the root, and has not been heard of for long, where another one could
+/// have it. Whether it is there the registry knows.
+pub fn is_missed(state: &mut State) -> Option<Member> {
+    let now = state.world.now();
+    let members = state.members.as_mut().filter(|it| it.control() == it.me())?;
+    let missed = members.missed_root(now)?;
+    let heir = roles::heir(members.roster(), &[missed], members.me());
+    members.roster().placement.stores(heir).then_some(missed)
 }
 
 /// As [`invite`], for the user whom this encoded [`Person`] says, or nobody if it is empty.

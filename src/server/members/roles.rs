@@ -27,12 +27,17 @@ pub fn other_authorities(roster: &Roster, member: Member) -> Vec<Member> {
     others.filter(|other| roster.is_in(*other)).collect()
 }
 
-/// Whether a member may be the control once this one is none any more.
+/// Whether a member may be the control once this one is none any more. Of others it is said who is
+/// there: of an authority that is lost, too, nobody waits for a word.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if there is somebody who is to be it.
-pub fn may_be_control(roster: &Roster, member: Member, before: Member) -> Result<()> {
-    match other_authorities(roster, before).first() {
+pub fn may_be_control(
+    roster: &Roster,
+    (member, before): (Member, Member),
+    is_there: impl Fn(Member) -> bool,
+) -> Result<()> {
+    match other_authorities(roster, before).into_iter().find(|other| is_there(*other)) {
         Some(other) if !is_authority(roster, member) => {
             let context = format!("{other} is of this pool's authority: say so on that machine");
             Err(Error::new(ErrorKind::Invalid, context))
@@ -50,16 +55,37 @@ pub fn is_believed(roster: &Roster, member: Member) -> bool {
 /// Who decides what `gone` have decided, where `control` says who is in: that itself, or, if it is
 /// of the authority, the first one that keeps files and has come.
 pub fn heir(roster: &Roster, gone: &[Member], control: Member) -> Member {
-    if !is_authority(roster, control) {
-        return control;
+    heirs(roster, gone, control).first().copied().unwrap_or(control)
+}
+
+/// All who might, in this order; the control last.
+pub fn heirs(roster: &Roster, gone: &[Member], control: Member) -> Vec<Member> {
+    let mut all = Vec::new();
+    if is_authority(roster, control) {
+        all.extend(others(roster, gone));
+        all.sort_by_key(|member| !roster.placement.stores(*member));
     }
+    all.push(control);
+    all
+}
+
+/// Whether a member is the last that keeps files, where others need that: in a pool whose control
+/// keeps none.
+pub fn is_last_storage(roster: &Roster, member: Member, control: Member) -> bool {
+    let others = others(roster, &[member]);
+    let stores = |member: &Member| roster.placement.stores(*member);
+    is_authority(roster, control)
+        && stores(&member)
+        && !others.is_empty()
+        && !others.iter().any(stores)
+}
+
+/// Members that have come, are trusted with all, and are not of the authority.
+fn others(roster: &Roster, gone: &[Member]) -> Vec<Member> {
     let is_in = roster.seats.iter().filter(|seat| roster.is_in(seat.member));
     let others = is_in.filter(|seat| !gone.contains(&seat.member) && !seat.addresses.is_empty());
-    let others = others.map(|seat| seat.member);
     let may = |member: &Member| !is_authority(roster, *member) && !roster.is_users(*member);
-    let may: Vec<Member> = others.filter(may).collect();
-    let stores = may.iter().find(|member| roster.placement.stores(**member));
-    stores.or(may.first()).copied().unwrap_or(control)
+    others.map(|seat| seat.member).filter(may).collect()
 }
 
 #[cfg(test)]
@@ -104,11 +130,15 @@ mod tests {
     #[test]
     fn only_an_authority_is_the_control_as_long_as_one_is_in() {
         let mut of = roster(4, &[0, 3], &[1, 2]);
-        assert!(may_be_control(&of, member(1), member(0)).is_err(), "3 is there");
-        assert!(may_be_control(&of, member(3), member(0)).is_ok());
+        let may = |of: &Roster, next, there: &[u16]| {
+            let is_there = |member: Member| there.contains(&member.number());
+            may_be_control(of, (member(next), member(0)), is_there).is_ok()
+        };
+        assert!(!may(&of, 1, &[3]), "3 is there");
+        assert!(may(&of, 3, &[3]) && may(&of, 1, &[]), "both are lost");
         let dead = Standing::Removed { heir: member(1), verdict: Verdict::Dead };
         of.seats[3].standing = dead;
-        assert!(may_be_control(&of, member(1), member(0)).is_ok(), "there is no other one");
+        assert!(may(&of, 1, &[3]), "there is no other one");
         assert!(!is_believed(&of, member(1)), "not by its own word");
         of.seats[0].standing = dead;
         assert!(is_believed(&of, member(1)));

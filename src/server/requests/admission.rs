@@ -34,7 +34,8 @@ pub struct Comer {
 /// the handle that stands for the capability there.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if this server is of the authority alone,
+/// [`ErrorKind::Unsupported`] if this server is of the authority alone, [`ErrorKind::Busy`] if it
+/// has not heard who else is in its pool,
 /// [`ErrorKind::TooMany`] if it has, or all have, as many as may be,
 /// [`ErrorKind::Unauthorized`] if the capability is not good, and those of `page`.
 pub fn admit(
@@ -45,7 +46,13 @@ pub fn admit(
 ) -> Result<(SessionSlot, u32)> {
     let Comer { process, started_ticks, person } = comer;
     let pid = process.pid();
-    if roles::is_own_authority(state) && pid != state.machine.pid() {
+    let members = state.members.as_ref().filter(|members| members.is_of_any_pool());
+    let is_own = pid == state.machine.pid();
+    if !is_own && members.is_some_and(|members| members.roster().version == 0) {
+        let context = "this server has not come into its pool yet: again in a moment";
+        return Err(Error::new(ErrorKind::Busy, context));
+    }
+    if !is_own && roles::is_own_authority(state) {
         let context = "this server says who may what in its pool, and serves no programs: start \
                        them where another server of the pool is";
         return Err(Error::new(ErrorKind::Unsupported, context));

@@ -30,6 +30,8 @@ use crate::sharing::{bodies, large};
 
 /// Who was started again after it had left ends without the control's word after so long.
 const LONG: Duration = Duration::from_secs(30);
+/// To whom directories are handed has so long to take them, before another one is asked.
+const EACH: Duration = Duration::from_secs(5);
 
 /// Whether this server may end as somebody wants it to: not if it says who is in, and others are;
 /// nor if they would miss files, unless they are to (`loses`).
@@ -52,6 +54,12 @@ pub fn may_end(state: &State, loses: bool) -> Result<()> {
              fence {number} --dead` if that machine is lost){also}, or end this one all the same \
              (--now)"
         );
+        return Err(Error::new(ErrorKind::Busy, context));
+    }
+    if roles::is_last_storage(members.roster(), members.me(), members.control()) {
+        let context = "the last server of this pool that keeps files, which others need: start \
+                       another one of --role storage, end those before, or this one all the same \
+                       (--now)";
         return Err(Error::new(ErrorKind::Busy, context));
     }
     let count = if state.backing.is_some() || loses { 0 } else { own_files(state) };
@@ -94,12 +102,19 @@ pub fn must_hand_over(state: &State) -> bool {
     is_for_it || state.departs && !members.others().is_empty()
 }
 
-/// What is to be said of that now, and to whom.
+/// What is to be said of that now, and to whom: directories are handed to one after the other of
+/// those that may have them, as one may be about to leave, too.
 pub fn take_said(state: &mut State) -> Option<(Member, Control)> {
+    let now = state.world.now();
     let said = state.members.as_mut()?.take_departure()?;
     let control = state.members.as_ref()?.control();
-    let heir = control::heir_of_own(state).unwrap_or(control);
-    Some((if matches!(said, Control::Hands(_)) { heir } else { control }, said))
+    if !matches!(said, Control::Hands(_)) {
+        return Some((control, said));
+    }
+    let heirs = control::heirs_of_own(state);
+    let turn = now.since(state.since).as_secs() / EACH.as_secs();
+    let heir = heirs.get(turn as usize % heirs.len().max(1)).copied();
+    Some((heir.unwrap_or(control), said))
 }
 
 fn own_files(state: &State) -> usize {
@@ -209,6 +224,10 @@ pub fn leave_if_quiet(state: &mut State) {
 
 /// A member that is about to leave hands directories over, which were born there.
 pub fn hands(state: &mut State, from: Member, directories: Vec<Number>) {
+    if departs(state) {
+        // It would give them back.
+        return;
+    }
     let theirs = directories.into_iter().filter(|directory| directory.born() == from);
     let members = state.members.iter_mut();
     members.for_each(|members| members.handed().extend(theirs.clone()));

@@ -11,12 +11,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Member;
-use terral_format::wire::pool::{self, Generation, Invited, Lost, Server, Stage, Wanted};
+use terral_format::wire::pool::{self, Generation, Invited, Lost, Server, Stage};
 use terral_format::wire::roster::Rule;
 use terral_format::{Error, ErrorKind, Result};
 use terral_registry::registry::{Change, Guard, Lease, Revision, VALUE_MAX};
@@ -26,10 +25,11 @@ use crate::core::workers::{Next, Trade};
 use crate::core::world::Tick;
 use crate::members::control;
 use crate::shared::Shared;
-use crate::sharing::{carrying, departing, ruling};
+use crate::sharing::{departing, ruling};
 use crate::shell::listed;
 use crate::shell::options::Pool;
 
+mod letting_in;
 mod succession;
 
 /// Who has not been heard of for so long is not there.
@@ -38,10 +38,6 @@ pub const TERM: Duration = Duration::from_secs(10);
 const TURN: Duration = Duration::from_millis(250);
 /// It says that it is there, and looks whether the pool has begun anew, so often.
 const BEAT: Duration = Duration::from_secs(3);
-/// An answer to who has gone meanwhile stays for so long.
-const ANSWER: Duration = Duration::from_secs(60);
-/// So many are let in at a time.
-const AT_ONCE: usize = 64;
 
 /// How this server is, as far as the registry is to know.
 struct Here {
@@ -62,8 +58,8 @@ struct Here {
     is_leaving: bool,
     /// To whom it may hand over, if it is the control.
     successors: Vec<Member>,
-    /// Whether it may take over from the control, or why not.
-    may_succeed: Result<()>,
+    /// Who was to have the root, and has not come.
+    missed: Option<Member>,
 }
 
 /// What has come of a turn.
@@ -134,9 +130,10 @@ impl Keeper {
     pub fn turns(&mut self, shared: &Shared) -> bool {
         let mut state = shared.lock();
         let due = self.is_due(state.world.now());
-        let Some(here) = here(&state, due).filter(|_| !state.leaving) else {
+        let Some(mut here) = here(&state, due).filter(|_| !state.leaving) else {
             return false;
         };
+        here.missed = control::is_missed(&mut state).filter(|_| due);
         drop(state);
         let turned = self.turn(shared, &here);
         state = shared.lock();
@@ -187,9 +184,6 @@ impl Keeper {
             if done.is_err() || here.is_control {
                 shared.lock().members.iter_mut().for_each(|it| it.has_succeeded(done.clone()));
                 // Where the registry does not answer that is to be known.
-                let is_away = |error: &Error| {
-                    matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Unanswered)
-                };
                 return done.map_or_else(
                     |error| if is_away(&error) { Err(error) } else { Ok(Turned::Done) },
                     |()| Ok(Turned::Done),
@@ -210,6 +204,9 @@ impl Keeper {
             // Its lease is over, or it is the control no more: the next turn finds out.
             (self.lease, self.beat) = (None, None);
             return Ok(Turned::Done);
+        }
+        if let Some(missed) = here.missed {
+            self.is_missed(shared, missed)?;
         }
         self.let_in(shared, here.version)?;
         if !here.successors.is_empty() {
@@ -246,9 +243,11 @@ impl Keeper {
                 shared.lock().members.iter_mut().for_each(|members| members.withdraws(true));
             }
             Heard::Lost(lost) => match self.takes_over(here, (lost.member, lost.verdict)) {
-                // It is there still, or another one was faster: that is seen the next time.
-                Err(error) if error.kind == ErrorKind::Busy => self.beat = Some(here.now),
-                done => done?,
+                Err(error) if is_away(&error) => return Err(error),
+                // It is there still, another one was faster, or is to be it: that is seen the next
+                // time.
+                Err(_) => self.beat = Some(here.now),
+                Ok(()) => {}
             },
             Heard::Over(why) => return Ok(Some(Turned::Over(why))),
         }
@@ -316,7 +315,7 @@ impl Keeper {
             self.is_present(here)?;
         }
         let now = (self.pool.generation.token, here.control);
-        let lost = lost.filter(|lost| (lost.token, lost.member) == now && here.may_succeed.is_ok());
+        let lost = lost.filter(|lost| (lost.token, lost.member) == now && !here.is_control);
         Ok(lost.map_or(Heard::GoesOn, Heard::Lost))
     }
 
@@ -446,64 +445,11 @@ impl Keeper {
         self.written = Some(now);
         Ok(true)
     }
+}
 
-    /// Lets in who asks for it, once the registry knows of him.
-    fn let_in(&mut self, shared: &Shared, kept: u64) -> Result<()> {
-        let begin = Instant::now();
-        let prefix = self.pool.keys.wanted();
-        let wanted = self.pool.registry.below(&prefix)?.entries;
-        self.invited.retain(|key, _| wanted.iter().any(|entry| entry.key == *key));
-        for entry in wanted.into_iter().take(AT_ONCE) {
-            if !self.invited.contains_key(&entry.key) {
-                let Some(invited) = self.invite(shared, &entry.key, &entry.value)? else {
-                    continue;
-                };
-                self.invited.insert(entry.key.clone(), invited);
-            }
-            let Some((invited, version)) = self.invited.get(&entry.key) else { continue };
-            if *version > kept {
-                shared.rouse(Trade::Keeping);
-                continue;
-            }
-            let end = &entry.key[prefix.len()..];
-            let key = format!("{}{end}", self.pool.keys.invited());
-            let (value, lease) = (pool::write(invited)?, Some(self.pool.registry.grant(ANSWER)?));
-            let changes = [Change::Put { key, value, lease }, Change::Remove(entry.key.clone())];
-            // A control that is none any more answers nobody; one that is keeps saying so.
-            let answered = self.pool.registry.commit(&self.guards(), &changes)?;
-            if answered.is_none() || begin.elapsed() > BEAT || shared.over.load(Ordering::SeqCst) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// What is said to who wants to come in, and from which version of the roster on he is;
-    /// nothing yet, if this server is not reachable yet.
-    fn invite(&self, shared: &Shared, key: &str, asked: &[u8]) -> Result<Option<(Invited, u64)>> {
-        let wanted: Wanted = match pool::read(key, asked) {
-            Ok(wanted) => wanted,
-            Err(error) => return Ok(Some((Err(error.to_string()), 0))),
-        };
-        let ours = &self.pool.machine;
-        if wanted.machine.user != ours.user {
-            let (theirs, ours) = (wanted.machine.user, ours.user);
-            let why = format!("servers of this pool are user {ours}'s, and not user {theirs}'s");
-            return Ok(Some((Err(why), 0)));
-        }
-        self.leaves_sign(shared);
-        let mut state = shared.lock();
-        let invited = control::let_in(&mut state, wanted.key, None, wanted.role);
-        let done = carrying::resume(&mut state);
-        let version = state.members.as_ref().map_or(0, |members| members.roster().version);
-        drop(state);
-        shared.wake_links();
-        done?;
-        match invited {
-            Err(error) if error.kind == ErrorKind::Busy => Ok(None),
-            invited => Ok(Some((invited.map_err(|error| error.to_string()), version))),
-        }
-    }
+/// Whether the registry does not answer.
+fn is_away(error: &Error) -> bool {
+    matches!(error.kind, ErrorKind::Unreachable | ErrorKind::Unanswered)
 }
 
 /// How it is now; `None`: it is alone. What was decided is `looked` at as a whole now and then, as
@@ -519,7 +465,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let departs = state.departs || departing::has_left(state);
     let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
     let successors = if must { departing::successors(state) } else { Vec::new() };
-    let may_succeed = control::may_take_over(state).map(drop);
     Some(Here {
         now,
         me,
@@ -533,6 +478,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         departs,
         is_leaving,
         successors,
-        may_succeed,
+        missed: None,
     })
 }

@@ -15,8 +15,8 @@ use crate::core::world::Tick;
 
 /// Nobody comes by one that is older.
 const EXPIRES: Duration = Duration::from_secs(3600);
-/// Nor who is to have the root: all wait for that, and it comes by itself.
-const ROOT_EXPIRES: Duration = Duration::from_secs(120);
+/// Who is to have the root comes sooner: all wait for that.
+const ROOT_IS_MISSED: Duration = Duration::from_secs(120);
 
 /// What is known of them.
 #[derive(Default)]
@@ -45,18 +45,27 @@ impl Members {
 
     /// Those who were invited long ago, and have not come.
     pub fn expired(&mut self, now: Tick) -> Vec<Member> {
-        let (me, root, bound) = (self.me(), self.root, &self.inviting.bound);
+        let root = self.root;
+        let unused = self.unused().into_iter().filter(|member| *member != root);
+        let since = &mut self.inviting.since;
+        unused.filter(|it| now.since(*since.entry(*it).or_insert(now)) > EXPIRES).collect()
+    }
+
+    /// Who is to have the root, if it was let in some time ago, and has not come.
+    pub fn missed_root(&mut self, now: Tick) -> Option<Member> {
+        let root = self.unused().into_iter().find(|member| *member == self.root)?;
+        let since = *self.inviting.since.entry(root).or_insert(now);
+        (now.since(since) > ROOT_IS_MISSED).then_some(root)
+    }
+
+    /// Those who are in, and have not come.
+    fn unused(&self) -> Vec<Member> {
+        let (me, bound) = (self.me(), &self.inviting.bound);
         let seats = self.roster.seats.iter().filter(|seat| seat.member != me);
         let unused = seats.filter(|seat| {
             let is_in = matches!(seat.standing, Standing::In(_));
             is_in && seat.addresses.is_empty() && !bound.contains_key(&seat.member)
         });
-        let since = &mut self.inviting.since;
-        let members = unused.map(|seat| seat.member);
-        let old = |member: &Member| {
-            let expires = if *member == root { ROOT_EXPIRES } else { EXPIRES };
-            now.since(*since.entry(*member).or_insert(now)) > expires
-        };
-        members.filter(old).collect()
+        unused.map(|seat| seat.member).collect()
     }
 }

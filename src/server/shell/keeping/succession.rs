@@ -8,11 +8,12 @@
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Member;
 use terral_format::wire::pool::{self, Generation, Replaced, Server, Stage};
-use terral_format::wire::roster::{Seat, Standing};
+use terral_format::wire::roster::{Roster, Seat, Standing};
 use terral_format::{Error, ErrorKind, Result};
 use terral_registry::registry::{Change, Entry, Guard, Revision};
 
 use super::{Heard, Here, Keeper, TERM};
+use crate::members::roles;
 use crate::shared::Shared;
 use crate::sharing::{carrying, succeeding};
 use crate::shell::listed;
@@ -54,7 +55,6 @@ impl Keeper {
         if now.control != control {
             return refuse(format!("{host}, {}, has taken over already", now.control));
         }
-        here.may_succeed.clone()?;
         if view.entry(&keys.control()).is_some() {
             let secs = TERM.as_secs();
             return refuse(format!(
@@ -63,9 +63,13 @@ impl Keeper {
             ));
         }
         let is_in = |seat: &Seat| matches!(seat.standing, Standing::In(_));
-        if !pool::roster(&keys.parts(view.pairs()))?.seat(here.me).is_some_and(is_in) {
+        let written = pool::rule(&keys.parts(view.pairs()))?;
+        if !written.roster.seat(here.me).is_some_and(is_in) {
             return refuse(format!("{} is none of it any more", here.me));
         }
+        let roster = Roster { authorities: written.authorities, ..written.roster };
+        let is_there = |it| view.entry(&keys.server(now.number, it)).is_some();
+        roles::may_be_control(&roster, (here.me, control), is_there)?;
         let mut replaced = now.replaced.clone();
         replaced.push(Replaced { member: control, verdict: Some(verdict) });
         let by = self.pool.machine.clone();

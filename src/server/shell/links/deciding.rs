@@ -23,7 +23,7 @@ impl Links<'_> {
             Control::Here(_) | Control::Removed(_) | Control::Leaves if hands_over => {}
             Control::Here(addresses) => control::is_at(state, with, addresses)?,
             Control::Removed(gone) if may_be_new && !self.users.contains(&with) => {
-                control::were_removed(state, gone)?;
+                control::were_removed(state, with, gone)?;
             }
             Control::Leaves => control::has_left(state, with)?,
             _ => return Err(Error::new(ErrorKind::Malformed, "what the control is not told here")),

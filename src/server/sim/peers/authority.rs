@@ -175,29 +175,28 @@ fn who_keeps_no_files_waits_until_the_root_is_somewhere() {
 #[test]
 fn who_was_to_have_the_root_and_never_came_is_not_waited_for_for_long() {
     let mut peers = Peers::with_authority(5, &[]);
-    let sims = (1..3).map(|at| Sim::without_dir(600 + at));
+    let sims = (1..4).map(|at| Sim::without_dir(600 + at));
     peers.sims.extend(sims);
-    peers.homes.extend((1..3).map(super::relay::Home::new));
-    peers.killed.extend([0, 0]);
+    peers.homes.extend((1..4).map(super::relay::Home::new));
+    peers.killed.extend([0; 3]);
     assert_eq!(peers.is_let_in(1, STORES), Ok(member(1)));
-    let expires = |peers: &mut Peers, after_s: u64| {
+    let missed = |peers: &mut Peers, after_s: u64| {
         peers.sims[0].world.pass(Duration::from_secs(after_s));
-        peers.sims[0].with(|server| {
-            let mut state = server.lock();
-            control::expire(&mut state);
-            carrying::resume(&mut state).expect("it is logged");
-        });
-        let standing = peers.known(0).seat(member(1)).map(|seat| seat.standing);
-        matches!(standing, Some(Standing::Removed { heir, .. }) if heir == member(2))
+        peers.sims[0].with(|server| control::is_missed(&mut server.lock())).expect("it lives")
     };
-    assert!(!expires(&mut peers, 1) && !expires(&mut peers, 600), "nobody else could have it");
-    assert_eq!(peers.comes(2, STORES), Ok(member(2)));
-    assert!(expires(&mut peers, 1));
-    peers.dies(1);
-    peers.clients.extend([usize::MAX, peers.sims[2].connect()]);
-    peers.all_know();
+    let after: [_; 2] = [1, 600].map(|after_s| missed(&mut peers, after_s));
+    assert_eq!(after, [None; 2], "nobody else could have it");
+    assert_eq!(peers.comes(2, Some(Role::Compute)), Ok(member(2)));
+    assert_eq!(missed(&mut peers, 1), None, "who keeps no files is not to have it");
+    assert_eq!(peers.comes(3, STORES), Ok(member(3)));
+    assert_eq!(missed(&mut peers, 1), Some(member(1)));
+    peers.says_dead(1);
+    let heir = peers.known(0).seat(member(1)).map(|seat| seat.standing);
+    assert!(matches!(heir, Some(Standing::Removed { heir, .. }) if heir == member(3)));
+    let clients = [2, 3].map(|at: usize| peers.sims[at].connect());
+    peers.clients.extend([usize::MAX, clients[0], clients[1]]);
     peers.meet();
-    peers.create(2, b"f").expect("made");
+    peers.create(3, b"f").expect("made");
     assert!(peers.stat(2, b"f").is_ok() && !peers.decides_names(0));
 }
 
