@@ -158,7 +158,9 @@ fn settings() -> [Setting; 4] {
 pub fn records() -> Vec<Membership> {
     let transacts = transacts().into_iter().map(Membership::Transacts);
     let control = Membership::Control(Member::LEAST);
-    of_things().into_iter().chain(transacts).chain([control]).collect()
+    let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
+    let striped = [striped(Some(golden_values::stripe())), striped(None)];
+    of_things().into_iter().chain(transacts).chain([control]).chain(striped).collect()
 }
 
 /// Those of transactions.

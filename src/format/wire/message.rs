@@ -19,7 +19,7 @@ pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals
 use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 21;
+pub const PROTOCOL: u32 = 22;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -644,6 +644,8 @@ pub enum Reply {
     /// The file is to be created by this member's server, and is not yet: ask again and say so
     /// ([`OpenHow::on`](super::manner::OpenHow::on)); or, to [`Request::Choose`], which was chosen.
     Elsewhere(Member),
+    /// This machine keeps a chunk of the file, which is so many bytes long.
+    With(Member, u64),
     /// It is to be done anew.
     Again,
     /// The text of a [`crate::wire::roster::Invitation`], for one server.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, FileSlot, Member, Number, SessionSlot};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::locks::FarOwner;
 use terral_format::wire::peers::Failure;
@@ -17,8 +18,10 @@ use super::holders::Holders;
 use super::lent::Lent;
 use super::loans::Loans;
 use super::offers::Offers;
+use super::parts::Parts;
 use super::pieces::Pieces;
 use super::shown::Shown;
+use super::stripes::Stripes;
 use crate::core::world::Tick;
 
 /// What came of a question: with the bytes that were read.
@@ -53,6 +56,8 @@ pub(super) struct Asked {
     asker: Option<Asker>,
     /// Of what is read to be kept: since when its file has been.
     kept: Option<u64>,
+    /// Of what comes here to stay: by which stamp.
+    takes: Option<u64>,
     since: Tick,
     /// Which process of its home it was said to first.
     of: Option<u64>,
@@ -95,6 +100,9 @@ pub struct Far {
     pub(super) holders: Holders,
     pub(super) lent: Lent,
     pub(super) offers: Offers,
+    /// Over which members the parts of files that were born here lie.
+    pub stripes: Stripes,
+    pub(super) parts: Parts,
     /// Chunks of other members' files that are here.
     pub loans: Loans,
     /// What was written here to other members' files, and not committed yet.
@@ -114,8 +122,17 @@ pub(super) enum Heard {
     /// A part of a chunk of a file that was born here, which begins there, was asked for with this
     /// stamp, and what came of it.
     GaveBack(Number, (u64, u32, u64), Outcome),
-    /// Who had a chunk of such a file has heard that it is here.
-    Told(Number, u64),
+    /// Who had a chunk of such a file has heard that it is here, by the stamp with which it was told.
+    Told(Number, (u64, u64)),
+    /// A part of a chunk that is to stay here, which begins there in its file, was asked for with
+    /// this stamp.
+    Part(Number, (u64, u64), Outcome),
+    /// Whether a chunk that has come by this stamp is kept here.
+    Kept(Number, (u64, u64), bool),
+    /// What is here of a file may stay.
+    Stays(Number),
+    /// Who was to take a chunk, with this stamp, cannot.
+    Refused(Number, (u64, u64)),
     /// A part of the batch with this id was written at its file's home, or not.
     Merged(u64, Result<()>),
 }
@@ -133,11 +150,12 @@ impl Far {
     pub fn apply(&mut self, member: &Membership) {
         self.loans.apply(member);
         self.batches.apply(member);
+        self.stripes.apply(member);
     }
 
     /// The records that lead here from nothing.
     pub fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
-        self.loans.snapshot().chain(self.batches.snapshot())
+        self.loans.snapshot().chain(self.batches.snapshot()).chain(self.stripes.snapshot())
     }
 
     /// Whether nothing was asked, and nothing is kept for a call.
@@ -203,8 +221,9 @@ impl Far {
         let to = file.born();
         self.asked += 1;
         let (of, sent, outcome) = (None, false, None);
-        let kept = None;
-        let asked = Asked { id, to, file, act, behind, asker, kept, since, of, sent, outcome };
+        let (kept, takes) = (None, None);
+        let asked =
+            Asked { id, to, file, act, behind, asker, kept, takes, since, of, sent, outcome };
         self.questions.insert(self.asked, asked);
     }
 
@@ -237,14 +256,43 @@ impl Far {
         }
     }
 
-    /// Something is to be read, and kept.
-    pub(super) fn reads_ahead(&mut self, by: Member, ahead: &Ahead, now: Tick) {
+    /// Something is to be read, and kept; from this member, if it has its chunk.
+    pub(super) fn reads_ahead(
+        &mut self,
+        (by, with): (Member, Option<Member>),
+        ahead: &Ahead,
+        now: Tick,
+    ) {
         let Ahead { file, at, bytes, since } = *ahead;
-        let id = self.own_id(by);
-        self.asks((id, None), (file, Act::Read { at, bytes, kept: true }), Behind::Nothing, now);
+        let act = match with {
+            Some(_) => part_of(at, bytes),
+            None => Act::Read { at, bytes, kept: true, direct: true },
+        };
+        self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);
         if let Some(asked) = self.questions.get_mut(&self.asked) {
             asked.kept = Some(since);
+            asked.to = with.unwrap_or(asked.to);
         }
+    }
+
+    /// A part of a chunk that is to stay here is to come, by this stamp.
+    pub(super) fn asks_part(
+        &mut self,
+        (to, by): (Member, Member),
+        (file, act): (Number, Act),
+        stamp: u64,
+        now: Tick,
+    ) {
+        self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);
+        if let Some(asked) = self.questions.get_mut(&self.asked) {
+            (asked.to, asked.takes) = (to, Some(stamp));
+        }
+    }
+
+    /// How many chunks a member is to take, and has not heard so.
+    pub(super) fn takes(&self, to: Member) -> usize {
+        let takes = |asked: &&Asked| asked.to == to && matches!(asked.act, Act::Take { .. });
+        self.questions.values().filter(takes).count()
     }
 
     /// The id of a question that nobody waits for, asked by this member.
@@ -522,6 +570,10 @@ impl Far {
             return None;
         }
         let (act, file) = (asked.act, asked.file);
+        if let (Some(stamp), Some((at, _))) = (asked.takes, place_of(&act)) {
+            self.questions.remove(&number);
+            return Some(Heard::Part(file, (at, stamp), outcome));
+        }
         if let Act::GiveBack { index, at, stamp, .. } = act {
             self.questions.remove(&number);
             return Some(Heard::GaveBack(file, (index, at, stamp), outcome));
@@ -541,13 +593,22 @@ impl Far {
             asked.outcome = Some(outcome);
             return None;
         }
-        let is_open = outcome.is_ok_and(|(done, _)| done == Done::Open);
+        let done = outcome.ok().map(|(done, _)| done);
+        let is_open = done == Some(Done::Open);
         self.questions.remove(&number);
         match act {
             Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
             Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
-            Act::Took { index, .. } => Some(Heard::Told(file, index)),
+            Act::Took { index, stamp } => Some(Heard::Told(file, (index, stamp))),
+            Act::Return { .. } if done == Some(Done::Stays) => Some(Heard::Stays(file)),
+            Act::Take { index, stamp, .. } if done == Some(Done::Unknown) => {
+                Some(Heard::Refused(file, (index, stamp)))
+            }
+            Act::Kept { index, stamp, .. } => {
+                let is = matches!(done, Some(Done::Lent { .. }));
+                Some(Heard::Kept(file, (index, stamp), is))
+            }
             _ => None,
         }
     }
@@ -599,6 +660,20 @@ impl Far {
     }
 }
 
+/// The question for bytes of one chunk, from there in its file on.
+pub(super) fn part_of(at: u64, bytes: u32) -> Act {
+    Act::ReadPart { index: at / CHUNK_BYTES, at: (at % CHUNK_BYTES) as u32, bytes }
+}
+
+/// Where in its file something is read, and how many bytes.
+fn place_of(act: &Act) -> Option<(u64, u32)> {
+    match *act {
+        Act::Read { at, bytes, .. } => Some((at, bytes)),
+        Act::ReadPart { index, at, bytes } => Some((index * CHUNK_BYTES + u64::from(at), bytes)),
+        _ => None,
+    }
+}
+
 impl Behind {
     /// How many.
     fn bytes(&self) -> usize {
@@ -625,7 +700,7 @@ impl Asked {
 
     /// What is read to be kept.
     fn ahead(&self) -> Option<Ahead> {
-        let Act::Read { at, bytes, .. } = self.act else { return None };
+        let (at, bytes) = place_of(&self.act)?;
         Some(Ahead { file: self.file, at, bytes, since: self.kept? })
     }
 

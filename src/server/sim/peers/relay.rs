@@ -20,7 +20,8 @@ use crate::core::left_out::{Step, does};
 use crate::core::world::World;
 use crate::far::desk::{Admitted, Desk, Heard, Job, Payload};
 use crate::far::role::Outcome;
-use crate::far::{holders, users};
+use crate::far::{holders, parts, stripes, users};
+use crate::shared::Shared as Server;
 use crate::sim::Sim;
 use crate::sim::client::Opened;
 
@@ -125,7 +126,13 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
         }
         Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
         Act::IsOpen => Some(FarFile::IsOpen(job.number())),
-        Act::Return { by, first, count } => Some(FarFile::BringBack(job.file(), by, first, count)),
+        Act::Return { by, first, count, leaves } => {
+            Some(FarFile::BringBack(job.file(), by, first, count, leaves))
+        }
+        Act::Take { index, bytes, from, stamp } => {
+            Some(FarFile::Take { of: job.number(), index, bytes, from, stamp })
+        }
+        Act::Kept { by, index, stamp } => Some(FarFile::Kept(job.file(), by, index, stamp)),
         Act::GiveBack { index, stamp, .. } => Some(FarFile::GiveBack(job.number(), index, stamp)),
         Act::Took { index, stamp } => Some(FarFile::Took(job.number(), index, stamp)),
         Act::ReadMapped { index, .. } | Act::WriteMapped { index, .. } => {
@@ -252,10 +259,14 @@ impl Peers {
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 Reply::Fenced(fenced) => (Done::Fenced(fenced), Vec::new()),
                 Reply::Stored { places, .. } => self.read_places(at, &job, &places),
+                Reply::Again if matches!(job.act, Act::Return { .. }) => (Done::Stays, Vec::new()),
                 Reply::Again => (Done::Unknown, Vec::new()),
+                reply @ Reply::LentTo(_) => (offered(&reply), Vec::new()),
                 Reply::Lent(loan) => self.through_map(at, &job, loan),
                 _ => (Done::Done, Vec::new()),
             })
+        } else if let Act::ReadPart { index, at: from, bytes } = job.act {
+            self.read_part(at, &job, index, (from, bytes))
         } else if let Act::Lost { by, token } = job.act {
             let lost = FarFile::Lost(job.file(), by, token);
             let gone = self.sims[at].ask(client, Request::Far(lost));
@@ -376,6 +387,22 @@ impl Peers {
         let slot = open.file.slot;
         let size = self.sims[at].size_of(open);
         let range = match job.act {
+            Act::Read { at: from, kept, direct: true, .. } if self.is_kept(at, job, from) => {
+                if kept {
+                    let rests = FarFile::Rests(job.file());
+                    if let Err(error) = self.sims[at].ask(client, Request::Far(rests)) {
+                        return Some(Err(error));
+                    }
+                }
+                let asked = Request::Far(FarFile::Where(job.file(), from));
+                return Some(match self.sims[at].ask(client, asked) {
+                    Ok(Reply::With(member, size)) => {
+                        Ok(Some((Done::With { member, size }, Vec::new())))
+                    }
+                    Ok(_) => Ok(None),
+                    Err(error) => Err(error),
+                });
+            }
             Act::Offer { by, index, .. } => {
                 let done =
                     self.offer(at, client, (job, FarFile::OfferTo(job.file(), by, index)))?;
@@ -437,6 +464,15 @@ impl Peers {
         Some(Ok(None))
     }
 
+    /// Whether another member keeps the chunk that a job reads first.
+    fn is_kept(&mut self, at: usize, job: &Job, from: u64) -> bool {
+        let kept = self.sims[at].with(|server| {
+            let state = server.lock();
+            matches!(stripes::of_byte(&state, job.file(), from), Reply::With(..))
+        });
+        kept == Some(true)
+    }
+
     /// Has a chunk offered, which others may have. `None`: it waits.
     fn offer(
         &mut self,
@@ -458,6 +494,22 @@ impl Peers {
         Some(match frame::decode(&reply).expect("an answer") {
             Reply::Failed(error) => Err(error),
             reply => Ok(offered(&reply)),
+        })
+    }
+
+    /// What others read of a chunk that is here.
+    fn read_part(&mut self, at: usize, job: &Job, index: u64, part: (u32, u32)) -> Outcome {
+        let (from, bytes) = (part.0, part.1 as usize);
+        let copy = |server: &Server| {
+            let mut state = server.lock();
+            parts::copy(&mut state, job.number(), index, (from, bytes))
+        };
+        Ok(match self.sims[at].with(copy).transpose()?.flatten() {
+            Some(mut read) => {
+                read.resize(bytes, 0);
+                (Done::Read, read)
+            }
+            None => (Done::Unknown, Vec::new()),
         })
     }
 
@@ -522,7 +574,7 @@ impl Peers {
                 let asked = FarFile::Accepted(job.file(), by, index, stamp);
                 Ok((offered(&sim.ask(client, Request::Far(asked))?), nothing()))
             }
-            Act::Read { at, bytes, kept } => {
+            Act::Read { at, bytes, kept, .. } => {
                 if kept {
                     sim.ask(client, Request::Far(FarFile::Rests(job.file())))?;
                 }
