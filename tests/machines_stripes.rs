@@ -78,8 +78,8 @@ fn each_part_of_a_striped_file_is_read_from_the_machine_where_it_lies() {
         until [ $(used h2) -lt 1000000 ]; do sleep 0.05; done; echo nothing is left",
     );
     let expected = "f*  layout=stripe:0:2MiB\n  \
-        parts     8 MiB at most with h0, 8 MiB at most with h2 (member 2): lost with it\n  \
-        layout    striped over h1 (member 1), h2 (member 2), h0, in parts of 2 MiB\n\
+        parts     8.00 MiB at most with member 0, 8.00 MiB at most with member 2: lost with it\n  \
+        layout    striped over member 1, member 2, member 0, in parts of 2.00 MiB\n\
         all\n8 8\nall\nall\nall\nnothing is left\n";
     assert_eq!(told(&output), expected, "{}", said(&output));
 }

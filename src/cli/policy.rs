@@ -257,7 +257,7 @@ fn list(which: &Which, as_json: bool) -> Result<()> {
             format!("one:{host}")
         }
         Layout::Stripe { count, chunks } => {
-            let size = u64::from(chunks) * STRIPE_UNIT >> 20;
+            let size = (u64::from(chunks) * STRIPE_UNIT) >> 20;
             format!("stripe:{count}:{size}MiB")
         }
     };

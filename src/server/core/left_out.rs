@@ -36,8 +36,6 @@ pub enum Step {
     Freeze,
     /// A chunk that may have been written to since it was offered is not handed over.
     CompareOffers,
-    /// Nor one of a file that has become longer there since.
-    CompareSizes,
     /// What somebody has mapped is not given back.
     KeepMapped,
     /// Nothing is added to a batch that goes.

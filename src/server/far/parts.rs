@@ -65,6 +65,8 @@ pub fn take(
         return Ok(false);
     }
     asking::live(state)?;
+    state.far.forget_taking(file, index);
+    state.far.parts.taking.remove(&(file, index));
     if from == me {
         if freeze(state, file, index)? {
             asking::say(state, file, Act::Kept { by: me, index, stamp });
@@ -109,6 +111,7 @@ pub(super) fn came(
         _ => {
             // Its home says so again, if it is to come.
             state.far.parts.taking.remove(&which);
+            state.far.forget_taking(file, which.1);
             return Ok(());
         }
     }

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, FileSlot, Member, Number, SessionSlot};
-use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::{Act, Answer, Done, Id, OPEN_MAX, Question, What, Written};
 use terral_format::wire::locks::FarOwner;
 use terral_format::wire::peers::Failure;
@@ -23,6 +22,9 @@ use super::pieces::Pieces;
 use super::shown::Shown;
 use super::stripes::Stripes;
 use crate::core::world::Tick;
+use taking::place_of;
+
+pub(super) use taking::part_of;
 
 /// What came of a question: with the bytes that were read.
 pub type Outcome = Result<(Done, Vec<u8>)>;
@@ -273,26 +275,6 @@ impl Far {
             asked.kept = Some(since);
             asked.to = with.unwrap_or(asked.to);
         }
-    }
-
-    /// A part of a chunk that is to stay here is to come, by this stamp.
-    pub(super) fn asks_part(
-        &mut self,
-        (to, by): (Member, Member),
-        (file, act): (Number, Act),
-        stamp: u64,
-        now: Tick,
-    ) {
-        self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);
-        if let Some(asked) = self.questions.get_mut(&self.asked) {
-            (asked.to, asked.takes) = (to, Some(stamp));
-        }
-    }
-
-    /// How many chunks a member is to take, and has not heard so.
-    pub(super) fn takes(&self, to: Member) -> usize {
-        let takes = |asked: &&Asked| asked.to == to && matches!(asked.act, Act::Take { .. });
-        self.questions.values().filter(takes).count()
     }
 
     /// The id of a question that nobody waits for, asked by this member.
@@ -660,20 +642,6 @@ impl Far {
     }
 }
 
-/// The question for bytes of one chunk, from there in its file on.
-pub(super) fn part_of(at: u64, bytes: u32) -> Act {
-    Act::ReadPart { index: at / CHUNK_BYTES, at: (at % CHUNK_BYTES) as u32, bytes }
-}
-
-/// Where in its file something is read, and how many bytes.
-fn place_of(act: &Act) -> Option<(u64, u32)> {
-    match *act {
-        Act::Read { at, bytes, .. } => Some((at, bytes)),
-        Act::ReadPart { index, at, bytes } => Some((index * CHUNK_BYTES + u64::from(at), bytes)),
-        _ => None,
-    }
-}
-
 impl Behind {
     /// How many.
     fn bytes(&self) -> usize {
@@ -709,6 +677,8 @@ impl Asked {
         self.behind = Behind::Nothing;
     }
 }
+
+mod taking;
 
 #[cfg(test)]
 mod queueing;

@@ -101,8 +101,8 @@ pub fn begin(state: &mut State, ino: Ino, (count, chunks): (u16, u32)) {
     let Some(members) = &state.members else { return };
     let (me, born) = (members.me(), members.number(ino).is_some_and(|it| members.is_born_here(it)));
     let is_new = state.far.stripes.of(ino).is_none();
-    // What a permanent directory has is brought there whole.
-    if !born || !is_new || state.backing.is_some() {
+    // What a permanent directory has is brought there whole; users' servers keep what is theirs.
+    if !born || !is_new || state.backing.is_some() || state.is_among_users() {
         return;
     }
     let mut over = placement::storage_servers(state);
@@ -305,6 +305,7 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
     let now = state.world.now();
     let is_free = state.far.takes(to) < AT_ONCE
         && state.far.stripes.full.get(&to).is_none_or(|until| *until < now)
+        && !state.far.is_to_take(to, file.ino, index)
         && !state.far.offers.has(file.ino, index)
         && !state.storage.is_wanted(file.ino, index)
         && state.far.lent.is_told(file.ino, index);
@@ -371,7 +372,7 @@ pub fn kept(
     let same = now == entry || (!does(Step::CompareOffers) && now.is_chunk_of(entry));
     let is_free = state.far.lent.is_told(ino, index) && !state.storage.is_wanted(ino, index);
     // What was written there before nobody did any more may have made the file longer since.
-    let is_all = inside(size, index) <= bytes || !does(Step::CompareSizes);
+    let is_all = inside(size, index) <= bytes;
     if !same || !is_all || !is_free || !may_keep(state, to) || state.finishing {
         return Ok(Reply::Again);
     }
