@@ -417,7 +417,7 @@ pub enum Done {
     Updated(u64),
     /// An object was created: this file.
     Placed(Number),
-    /// This member has what was to be read, as far as its chunk goes, and nobody writes to it there.
+    /// This member keeps what was to be read, as far as its chunk goes.
     With {
         /// Which.
         member: Member,

@@ -291,7 +291,8 @@ pub enum FarFile<'a> {
         /// By this stamp.
         stamp: u64,
     },
-    /// A machine has all of a chunk of what was born here, by this stamp → as [`FarFile::Accepted`].
+    /// A machine has all of a chunk of what was born here, by this stamp → as
+    /// [`FarFile::Accepted`].
     Kept(Ino, Member, u64, u64),
     /// Bytes of a chunk that is here are read, which nobody writes to from now on →
     /// [`super::message::Reply::Extent`], as [`FarFile::Read`];

@@ -23,7 +23,6 @@ pub const PROTOCOL: u32 = 22;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
-
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;
 /// Longest value of an extended attribute: it must fit a message together with two paths.

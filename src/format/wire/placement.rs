@@ -4,10 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Member;
-use crate::local::geometry::CHUNK_BYTES;
 
 /// Parts of striped files are so many bytes, or several times that.
-pub const STRIPE_UNIT: u64 = CHUNK_BYTES;
+pub const STRIPE_UNIT: u64 = 2 << 20;
 
 /// Where a new file is created, and its bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

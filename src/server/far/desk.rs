@@ -72,8 +72,8 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// As those of [`Relay::give_back`].
     fn take(&self, of: Number, act: &Act) -> Result<bool>;
 
-    /// Bytes of a chunk that is here are read, from there in its file on: [`Done::Unknown`] if it is
-    /// not.
+    /// Bytes of a chunk that is here are read, from there in its file on: [`Done::Unknown`] if it
+    /// is not.
     ///
     /// # Errors
     /// As those of [`Relay::give_back`].

@@ -20,7 +20,7 @@ use terral_partition::terms::Terms;
 use terral_store::sparse::Sparse;
 
 use super::role::Outcome;
-use super::{asking, stripes};
+use super::{asking, keeping};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
@@ -155,7 +155,7 @@ pub fn bring_back(
         let coming = state.far.lent.coming.get(&(ino, index));
         let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
         if has == Some(with) {
-            if (!kept || leaves) && !stripes::goes_on(state, ino, index, (with, leaves)) {
+            if (!kept || leaves) && !keeping::goes_on(state, ino, index, (with, leaves)) {
                 want(state, ino, index, with);
             }
         } else if coming.is_none_or(|coming| coming.with != with) {
@@ -191,13 +191,30 @@ pub fn bring_all_of(state: &mut State, ino: Ino) {
 /// A member has a file open no more, and has nothing of it; what one had that was removed is lost,
 /// and stays so.
 pub fn has_nothing(state: &mut State, ino: Ino, member: Member) {
-    if state.far.removed_of(member).is_some() || stripes::is_closed(state, ino, member) {
+    if state.far.removed_of(member).is_some() || is_closed(state, ino, member) {
         return;
     }
     if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
         state.storage.has_nothing(FileRef { ino, slot }, member);
     }
     state.far.lent.untold.retain(|(of, ..)| *of != ino);
+}
+
+/// A member has a striped file open no more: what it has of it that it has not spoken of comes
+/// here. Whether it is one.
+fn is_closed(state: &mut State, ino: Ino, member: Member) -> bool {
+    if state.far.stripes.of(ino).is_none() {
+        return false;
+    }
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    for (index, with) in slot.map(|slot| state.storage.away(slot)).unwrap_or_default() {
+        let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
+        let spoken = state.far.stripes.returned.get(&(ino, index)) == Some(&with);
+        if with == member && !kept && !spoken {
+            want(state, ino, index, with);
+        }
+    }
+    true
 }
 
 /// Asks for what is wanted back.
@@ -323,6 +340,11 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
         return Ok(());
     }
     owing::owe(state, ino);
+    let is_striped = state.far.stripes.of(ino).is_some();
+    if let Some(uses) = state.far.lent.uses.get_mut(&ino).filter(|_| is_striped) {
+        // It is not sent away before who needs it has it.
+        uses.last = state.world.now();
+    }
     tell_taken(state, ino, index, with);
     state.far.stripes.is_unsettled(ino);
     state.commit()

@@ -20,7 +20,7 @@ use super::offers::Offers;
 use super::parts::Parts;
 use super::pieces::Pieces;
 use super::shown::Shown;
-use super::stripes::Stripes;
+use super::striped::Stripes;
 use crate::core::world::Tick;
 use taking::place_of;
 
@@ -124,7 +124,7 @@ pub(super) enum Heard {
     /// A part of a chunk of a file that was born here, which begins there, was asked for with this
     /// stamp, and what came of it.
     GaveBack(Number, (u64, u32, u64), Outcome),
-    /// Who had a chunk of such a file has heard that it is here, by the stamp with which it was told.
+    /// Who had a chunk of such a file has heard that it is here, as he was told with this stamp.
     Told(Number, (u64, u64)),
     /// A part of a chunk that is to stay here, which begins there in its file, was asked for with
     /// this stamp.

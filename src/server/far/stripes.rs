@@ -7,7 +7,6 @@
 //! first, as anything that is lent. Not here: what the member does (`parts`), and how chunks come
 //! back (`lent`).
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
@@ -17,84 +16,26 @@ use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::wire::far::Act;
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
-use terral_format::wire::placement::Stripe;
+use terral_format::wire::placement::{STRIPE_UNIT, Stripe};
 use terral_format::{Error, ErrorKind, Result};
 
+use super::keeping::may_keep;
 use super::offers::{self, Offer};
+use super::striped::Stripes;
 use super::{asking, lent};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
-use crate::core::world::Tick;
 use crate::members::placement;
+
+// What is said in chunks is what is asked for in bytes.
+const _: () = assert!(STRIPE_UNIT == CHUNK_BYTES);
 
 /// Chunks that are on their way at a time, of all files.
 const AT_ONCE: usize = 16;
 /// What was needed here is not sent away before it was not for so long.
 const CALM: Duration = Duration::from_secs(5);
-
-/// See the module.
-#[derive(Default)]
-pub struct Stripes {
-    files: BTreeMap<Ino, Stripe>,
-    /// Those of which something may not be where it is to be.
-    unsettled: BTreeSet<Ino>,
-    /// Chunks that a member has for itself, and wants to be rid of.
-    returned: BTreeMap<(Ino, u64), Member>,
-    /// Members that are about to leave.
-    leaving: BTreeSet<Member>,
-    /// Members that cannot take anything, until then.
-    full: BTreeMap<Member, Tick>,
-    /// They are to be looked at.
-    looks: bool,
-    /// Somebody waits for memory.
-    pressed: bool,
-}
-
-impl Stripes {
-    pub(super) fn apply(&mut self, member: &Membership) {
-        match member {
-            Membership::Striped { ino, stripe: Some(stripe) } => {
-                self.files.insert(*ino, stripe.clone());
-                self.is_unsettled(*ino);
-            }
-            Membership::Striped { ino, stripe: None } => self.forget(*ino),
-            _ => {}
-        }
-    }
-
-    pub(super) fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
-        let files = self.files.iter();
-        files.map(|(ino, stripe)| Membership::Striped { ino: *ino, stripe: Some(stripe.clone()) })
-    }
-
-    fn forget(&mut self, ino: Ino) {
-        self.files.remove(&ino);
-        self.unsettled.remove(&ino);
-        self.returned.retain(|(of, _), _| *of != ino);
-    }
-
-    /// How a file's parts lie, if over several.
-    pub fn of(&self, ino: Ino) -> Option<&Stripe> {
-        self.files.get(&ino)
-    }
-
-    fn holder(&self, ino: Ino, index: u64) -> Option<Member> {
-        self.files.get(&ino)?.holder(index)
-    }
-
-    /// A member has a chunk for itself from now on: it has not spoken of that yet.
-    pub(super) fn is_lent(&mut self, ino: Ino, index: u64) {
-        self.returned.remove(&(ino, index));
-    }
-
-    /// Something of a file may not be where it is to be.
-    pub fn is_unsettled(&mut self, ino: Ino) {
-        if self.files.contains_key(&ino) {
-            self.unsettled.insert(ino);
-            self.looks = true;
-        }
-    }
-}
+/// Where memory is scarce.
+const SHORT: Duration = Duration::from_secs(1);
 
 /// A file that was just created here has its parts over so many members that keep files, or all.
 pub fn begin(state: &mut State, ino: Ino, (count, chunks): (u16, u32)) {
@@ -120,14 +61,6 @@ pub fn begin(state: &mut State, ino: Ino, (count, chunks): (u16, u32)) {
     }
 }
 
-/// Whether a member is one that may be given something to keep.
-fn may_keep(state: &State, member: Member) -> bool {
-    let Some(members) = &state.members else { return false };
-    let is_out =
-        state.far.removed_of(member).is_some() || state.far.stripes.leaving.contains(&member);
-    !is_out && members.user_of(member).is_none()
-}
-
 /// Who keeps a chunk of what was born here, that has this byte.
 pub fn of_byte(state: &State, ino: Ino, at: u64) -> Reply {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
@@ -139,44 +72,6 @@ pub fn of_byte(state: &State, ino: Ino, at: u64) -> Reply {
         Some((with, size)) => Reply::With(with, size),
         None => Reply::Again,
     }
-}
-
-/// A member wants to be rid of a chunk that it has of a striped file. Whether it is not to come
-/// here for that.
-pub(super) fn goes_on(
-    state: &mut State,
-    ino: Ino,
-    index: u64,
-    (with, leaves): (Member, bool),
-) -> bool {
-    let Some(to) = state.far.stripes.holder(ino, index) else { return false };
-    if leaves {
-        state.far.stripes.leaving.insert(with);
-    }
-    let me = state.members.as_ref().map(|members| members.me());
-    if leaves || Some(to) == me || !may_keep(state, to) {
-        return false;
-    }
-    state.far.stripes.returned.insert((ino, index), with);
-    state.far.stripes.is_unsettled(ino);
-    true
-}
-
-/// A member has a striped file open no more: what it has of it that it has not spoken of comes
-/// here. Whether it is one.
-pub(super) fn is_closed(state: &mut State, ino: Ino, member: Member) -> bool {
-    if state.far.stripes.of(ino).is_none() {
-        return false;
-    }
-    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    for (index, with) in slot.map(|slot| state.storage.away(slot)).unwrap_or_default() {
-        let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
-        let spoken = state.far.stripes.returned.get(&(ino, index)) == Some(&with);
-        if with == member && !kept && !spoken {
-            lent::want(state, ino, index, with);
-        }
-    }
-    true
 }
 
 /// What is not where it is to be goes there.
@@ -240,6 +135,8 @@ struct Looked {
     written: bool,
     /// Memory is scarce.
     pressed: bool,
+    /// Somebody waits for what is to come here: all of it stays until it is there.
+    awaited: bool,
     /// The last chunk that has bytes.
     last: u64,
     me: Member,
@@ -254,9 +151,14 @@ fn look(state: &mut State, ino: Ino) {
         state.storage.settle_stores(slot);
     }
     let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
+    let awaited = state
+        .storage
+        .wanted()
+        .any(|((of, _), wanted)| *of == ino && wanted.needed && wanted.error.is_none());
     let looked = Looked {
         file: FileRef { ino, slot },
         written: state.names.is_written(ino) || state.is_stored(ino),
+        awaited,
         pressed: state.far.stripes.pressed || state.storage.used_bytes() >= arena / 2,
         last: state.storage.size(slot).saturating_sub(1) / CHUNK_BYTES,
         me,
@@ -314,11 +216,10 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
         Some(_) => return Next::Later,
         None => me,
     };
-    let may = from != me
-        || match looked.pressed {
-            true => !looked.written || index < looked.last,
-            false => !looked.written && state.far.lent.is_calm(file.ino, now, CALM),
-        };
+    let calm = if looked.pressed { SHORT } else { CALM };
+    let is_done = !looked.written || (looked.pressed && index < looked.last);
+    let is_calm = !looked.awaited && state.far.lent.is_calm(file.ino, now, calm);
+    let may = from != me || (is_done && is_calm);
     if is_free && may { Next::Goes { from, to } } else { Next::Later }
 }
 
