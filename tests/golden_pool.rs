@@ -12,7 +12,8 @@ use terral_format::wire::roster::{
 use terral_format::wire::status::PoolStatus;
 
 use crate::golden_identity::{bounded, container, group};
-use crate::golden_values::{pilot, placement, policy};
+use crate::golden_placement::placement;
+use crate::golden_values::{pilot, policy};
 
 /// As it is shown.
 pub fn status() -> PoolStatus {

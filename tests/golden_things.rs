@@ -1,7 +1,7 @@
 //! A value of everything that says what things are, for the golden files: to other servers, and in
 //! a member's own log.
 
-use crate::{golden_identity, golden_values};
+use crate::{golden_identity, golden_placement, golden_values};
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
@@ -159,7 +159,7 @@ pub fn records() -> Vec<Membership> {
     let transacts = transacts().into_iter().map(Membership::Transacts);
     let control = Membership::Control(Member::LEAST);
     let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
-    let striped = [striped(Some(golden_values::stripe())), striped(None)];
+    let striped = [striped(Some(golden_placement::stripe())), striped(None)];
     of_things().into_iter().chain(transacts).chain([control]).chain(striped).collect()
 }
 
@@ -241,7 +241,7 @@ fn of_things() -> Vec<Membership> {
             key: Key([45; 32]),
             user: Some(golden_values::person()),
         }]),
-        Membership::Placement(golden_values::placement()),
+        Membership::Placement(golden_placement::placement()),
     ]
 }
 

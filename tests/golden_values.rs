@@ -24,14 +24,13 @@ use terral_format::wire::message::{
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::placed::Placing;
-use terral_format::wire::placement::{Layout, LayoutPolicy, Placement, Stripe};
 use terral_format::wire::roster::{Consistency, Policy, Seat, Standing};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus, Membership, Other, Sent};
 use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::wire::updates::{Attempt, Slot, Update};
 use terral_format::{Error, ErrorKind};
 
-use crate::{golden_identity, golden_pool};
+use crate::{golden_identity, golden_placement, golden_pool};
 
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
@@ -231,7 +230,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
-    all.extend(placement_requests());
+    all.extend(golden_placement::requests());
     all.extend(golden_identity::requests());
     all.extend(lock_requests());
     all.extend(far_requests().map(Request::Far));
@@ -425,7 +424,7 @@ pub fn safety() -> Safety {
         open_for_writing: true,
         failure: Some("denied".to_owned()),
         parts: vec![(Member::LEAST, 227)],
-        stripe: Some(stripe()),
+        stripe: Some(golden_placement::stripe()),
         consistency: Consistency::Commit,
         uncommitted_bytes: 229,
     }
@@ -448,37 +447,6 @@ pub fn told() -> MemberStatus {
 /// What was said of files.
 pub fn policy() -> Policy {
     Policy { pattern: "out/*".to_owned(), consistency: Consistency::Commit }
-}
-
-/// Those on where new bytes are.
-fn placement_requests() -> Vec<Request<'static>> {
-    vec![
-        Request::Layout("out/*", Some(Layout::Here)),
-        Request::Layout("out/*", Some(Layout::One(Member::LEAST))),
-        Request::Layout("out/*", None),
-        Request::Role { member: Member::LEAST, stores: true },
-        Request::Choose,
-        Request::Open {
-            path: b"out",
-            how: OpenHow { create: true, on: Some(Member::LEAST), ..OpenHow::default() },
-        },
-    ]
-}
-
-/// Where the parts of a file lie.
-pub fn stripe() -> Stripe {
-    Stripe { over: vec![Member::LEAST, far_lock().owner.by], chunks: 290 }
-}
-
-/// Where new bytes are.
-pub fn placement() -> Placement {
-    let one = |pattern: &str, layout| LayoutPolicy { pattern: pattern.to_owned(), layout };
-    let layouts = vec![
-        one("a/*", Layout::LeastLoaded),
-        one("b", Layout::One(Member::LEAST)),
-        one("c", Layout::Stripe { count: 291, chunks: 292 }),
-    ];
-    Placement { storage: Some(vec![Member::LEAST]), layouts }
 }
 
 /// Every reply.
@@ -516,7 +484,7 @@ pub fn replies() -> Vec<Reply> {
             sent: Sent { frames: 211, operations: 212, bytes: 213 },
             losses: losses(),
             policies: vec![policy()],
-            placement: placement(),
+            placement: golden_placement::placement(),
             pool: Some(golden_pool::status()),
         }),
     };

@@ -36,9 +36,9 @@ else:
     print(f"wrong: {wrong}, lost: {lost}" if wrong or lost else "all", flush=True)
 "#;
 
-/// `used HOST`: its memory in use. `sent HOST`: bytes that it has sent to others. `settled HOST PATH
-/// MIB`: waits until so many MiB of a file are kept by other machines than its home, and nobody may
-/// write to it.
+/// `used HOST`: its memory in use. `sent HOST`: bytes that it has sent. `settled HOST PATH MIB`:
+/// waits until so many MiB of a file are kept by other machines than its home, and nobody may write
+/// to it.
 const WORDS: &str = r#"
 settled() { $ON $1 "until $TERRAL stat --json --instance machines $2 | python3 -c '
 import json, sys

@@ -1,5 +1,5 @@
-//! Who may be given chunks of striped files to keep, and which are to go to whom. Not here: how they
-//! go there (`stripes`).
+//! Who may be given chunks of striped files to keep, and which are to go to whom. Not here: how
+//! they go there (`stripes`).
 
 use terral_format::ids::{Ino, Member};
 

@@ -17,6 +17,7 @@ mod fitting;
 pub mod giving_back;
 pub mod holders;
 mod keeping;
+pub mod layouts;
 pub mod lent;
 pub mod linking;
 pub mod loans;

@@ -258,25 +258,6 @@ impl Far {
         }
     }
 
-    /// Something is to be read, and kept; from this member, if it has its chunk.
-    pub(super) fn reads_ahead(
-        &mut self,
-        (by, with): (Member, Option<Member>),
-        ahead: &Ahead,
-        now: Tick,
-    ) {
-        let Ahead { file, at, bytes, since } = *ahead;
-        let act = match with {
-            Some(_) => part_of(at, bytes),
-            None => Act::Read { at, bytes, kept: true, direct: true },
-        };
-        self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);
-        if let Some(asked) = self.questions.get_mut(&self.asked) {
-            asked.kept = Some(since);
-            asked.to = with.unwrap_or(asked.to);
-        }
-    }
-
     /// The id of a question that nobody waits for, asked by this member.
     pub(super) fn own_id(&self, by: Member) -> Id {
         let (pid, index, step) = (0, 0, 0);
@@ -287,17 +268,6 @@ impl Far {
     /// Whether such a question is under way.
     pub(super) fn says(&self, file: Number, act: Act) -> bool {
         self.questions.values().any(|asked| (asked.file, asked.act) == (file, act))
-    }
-
-    /// Ends of who may have had locks that their files' homes could not take note of.
-    pub(super) fn unheard_ends(&self) -> Vec<(Number, FarOwner)> {
-        let failed = self.questions.values().filter(|asked| asked.outcome.is_some());
-        failed.filter_map(Asked::end).collect()
-    }
-
-    /// Such an end is not said again.
-    pub(super) fn forget_end(&mut self, file: Number, owner: FarOwner) {
-        self.questions.retain(|_, asked| asked.end() != Some((file, owner)));
     }
 
     /// All of a batch is at its file's home, or lost.

@@ -9,14 +9,13 @@
 
 use std::time::Duration;
 
-use terral_format::disk::membership::Membership;
 use terral_format::ids::{FileSlot, Ino, Member, Number};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::wire::far::Act;
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
-use terral_format::wire::placement::{STRIPE_UNIT, Stripe};
+use terral_format::wire::placement::STRIPE_UNIT;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::keeping::may_keep;
@@ -25,7 +24,6 @@ use super::striped::Stripes;
 use super::{asking, lent};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
-use crate::members::placement;
 
 // What is said in chunks is what is asked for in bytes.
 const _: () = assert!(STRIPE_UNIT == CHUNK_BYTES);
@@ -36,43 +34,6 @@ const AT_ONCE: usize = 16;
 const CALM: Duration = Duration::from_secs(5);
 /// Where memory is scarce.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// A file that was just created here has its parts over so many members that keep files, or all.
-pub fn begin(state: &mut State, ino: Ino, (count, chunks): (u16, u32)) {
-    let Some(members) = &state.members else { return };
-    let (me, born) = (members.me(), members.number(ino).is_some_and(|it| members.is_born_here(it)));
-    let is_new = state.far.stripes.of(ino).is_none();
-    // What a permanent directory has is brought there whole; users' servers keep what is theirs.
-    if !born || !is_new || state.backing.is_some() || state.is_among_users() {
-        return;
-    }
-    let mut over = placement::storage_servers(state);
-    over.retain(|member| may_keep(state, *member));
-    if let Some(at) = over.iter().position(|member| *member == me) {
-        over.rotate_left(at);
-    } else if !over.is_empty() {
-        let at = ino.0 as usize % over.len();
-        over.rotate_left(at);
-    }
-    over.truncate(if count == 0 { usize::MAX } else { count.into() });
-    if over.iter().any(|member| *member != me) {
-        let stripe = Some(Stripe { over, chunks: chunks.max(1) });
-        state.record(Membership::Striped { ino, stripe });
-    }
-}
-
-/// Who keeps a chunk of what was born here, that has this byte.
-pub fn of_byte(state: &State, ino: Ino, at: u64) -> Reply {
-    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    let kept = slot.and_then(|slot| {
-        let with = state.storage.placed(slot, at / CHUNK_BYTES)?;
-        Some((with, state.storage.size(slot)))
-    });
-    match kept.filter(|(with, _)| state.far.removed_of(*with).is_none()) {
-        Some((with, size)) => Reply::With(with, size),
-        None => Reply::Again,
-    }
-}
 
 /// What is not where it is to be goes there.
 pub(super) fn go_on(state: &mut State) {
@@ -285,11 +246,4 @@ pub fn kept(
     state.far.has_news();
     offers::forget(state, ino, (index, 1));
     Ok(answer)
-}
-
-/// What was born here is no more.
-pub fn forget(state: &mut State, ino: Ino) {
-    if state.far.stripes.of(ino).is_some() {
-        state.record(Membership::Striped { ino, stripe: None });
-    }
 }

@@ -18,7 +18,7 @@ use super::opening;
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::far::{placing, stripes};
+use crate::far::{layouts, placing};
 use crate::members::placement::{self, is_usual};
 use crate::naming::placement::{server_for, stores_here};
 use crate::naming::{elsewhere, lookup};
@@ -66,7 +66,7 @@ fn create_here(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) ->
         && file.slot != FileSlot::FAR
         && state.storage.size(file.slot) == 0
     {
-        stripes::begin(state, file.ino, (count, chunks));
+        layouts::begin(state, file.ino, (count, chunks));
     }
     Ok(reply)
 }

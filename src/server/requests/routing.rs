@@ -12,7 +12,7 @@ use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
 use crate::far::{
-    asking, calls, committing, giving_back, holders, lent, offers, parts, stripes, through,
+    asking, calls, committing, giving_back, holders, layouts, lent, offers, parts, stripes, through,
 };
 use crate::files::{closing, far_reads, opening, placed};
 use crate::locks::Waiter;
@@ -191,7 +191,7 @@ fn of_members(state: &mut State, own: SessionSlot, request: FarFile<'_>) -> Resu
             offers::forget(state, ino, (first, count));
             return lent::bring_back(state, (ino, with, leaves), (first, count));
         }
-        FarFile::Where(ino, at) => return Ok(stripes::of_byte(state, ino, at)),
+        FarFile::Where(ino, at) => return Ok(layouts::of_byte(state, ino, at)),
         FarFile::Kept(ino, to, index, stamp) => {
             return stripes::kept(state, (ino, to), (index, stamp));
         }

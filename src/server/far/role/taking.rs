@@ -1,10 +1,12 @@
-//! What was asked about chunks that are to stay where they are taken to, and about parts of them.
+//! What was asked about chunks that are to stay where they are taken to, about what is read to be
+//! kept, and of who has ended.
 
 use terral_format::ids::{Ino, Member, Number};
 use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::Act;
+use terral_format::wire::locks::FarOwner;
 
-use super::{Asked, Behind, Far};
+use super::{Ahead, Asked, Behind, Far};
 use crate::core::world::Tick;
 
 /// The question for bytes of one chunk, from there in its file on.
@@ -60,5 +62,35 @@ impl Far {
             };
             asked.file != file || !is
         });
+    }
+
+    /// Something is to be read, and kept; from this member, if it has its chunk.
+    pub(in crate::far) fn reads_ahead(
+        &mut self,
+        (by, with): (Member, Option<Member>),
+        ahead: &Ahead,
+        now: Tick,
+    ) {
+        let Ahead { file, at, bytes, since } = *ahead;
+        let act = match with {
+            Some(_) => part_of(at, bytes),
+            None => Act::Read { at, bytes, kept: true, direct: true },
+        };
+        self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);
+        if let Some(asked) = self.questions.get_mut(&self.asked) {
+            asked.kept = Some(since);
+            asked.to = with.unwrap_or(asked.to);
+        }
+    }
+
+    /// Ends of who may have had locks that their files' homes could not take note of.
+    pub(in crate::far) fn unheard_ends(&self) -> Vec<(Number, FarOwner)> {
+        let failed = self.questions.values().filter(|asked| asked.outcome.is_some());
+        failed.filter_map(Asked::end).collect()
+    }
+
+    /// Such an end is not said again.
+    pub(in crate::far) fn forget_end(&mut self, file: Number, owner: FarOwner) {
+        self.questions.retain(|_, asked| asked.end() != Some((file, owner)));
     }
 }

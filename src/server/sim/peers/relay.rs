@@ -20,8 +20,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::world::World;
 use crate::far::desk::{Admitted, Desk, Heard, Job, Payload};
 use crate::far::role::Outcome;
-use crate::far::{holders, parts, stripes, users};
-use crate::shared::Shared as Server;
+use crate::far::{holders, users};
 use crate::sim::Sim;
 use crate::sim::client::Opened;
 
@@ -388,20 +387,7 @@ impl Peers {
         let size = self.sims[at].size_of(open);
         let range = match job.act {
             Act::Read { at: from, kept, direct: true, .. } if self.is_kept(at, job, from) => {
-                if kept {
-                    let rests = FarFile::Rests(job.file());
-                    if let Err(error) = self.sims[at].ask(client, Request::Far(rests)) {
-                        return Some(Err(error));
-                    }
-                }
-                let asked = Request::Far(FarFile::Where(job.file(), from));
-                return Some(match self.sims[at].ask(client, asked) {
-                    Ok(Reply::With(member, size)) => {
-                        Ok(Some((Done::With { member, size }, Vec::new())))
-                    }
-                    Ok(_) => Ok(None),
-                    Err(error) => Err(error),
-                });
+                return Some(self.kept_by(at, client, (job, from, kept)));
             }
             Act::Offer { by, index, .. } => {
                 let done =
@@ -464,15 +450,6 @@ impl Peers {
         Some(Ok(None))
     }
 
-    /// Whether another member keeps the chunk that a job reads first.
-    fn is_kept(&mut self, at: usize, job: &Job, from: u64) -> bool {
-        let kept = self.sims[at].with(|server| {
-            let state = server.lock();
-            matches!(stripes::of_byte(&state, job.file(), from), Reply::With(..))
-        });
-        kept == Some(true)
-    }
-
     /// Has a chunk offered, which others may have. `None`: it waits.
     fn offer(
         &mut self,
@@ -494,22 +471,6 @@ impl Peers {
         Some(match frame::decode(&reply).expect("an answer") {
             Reply::Failed(error) => Err(error),
             reply => Ok(offered(&reply)),
-        })
-    }
-
-    /// What others read of a chunk that is here.
-    fn read_part(&mut self, at: usize, job: &Job, index: u64, part: (u32, u32)) -> Outcome {
-        let (from, bytes) = (part.0, part.1 as usize);
-        let copy = |server: &Server| {
-            let mut state = server.lock();
-            parts::copy(&mut state, job.number(), index, (from, bytes))
-        };
-        Ok(match self.sims[at].with(copy).transpose()?.flatten() {
-            Some(mut read) => {
-                read.resize(bytes, 0);
-                (Done::Read, read)
-            }
-            None => (Done::Unknown, Vec::new()),
         })
     }
 
@@ -608,3 +569,5 @@ impl Peers {
         }
     }
 }
+
+mod kept;
