@@ -8,7 +8,7 @@ use terral_format::local::batch;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
-use terral_format::wire::far_files::{FarFile, LentTo, Offered, Stored};
+use terral_format::wire::far_files::{FarFile, LentTo, Stored};
 use terral_format::wire::fencing::Fencing;
 use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenFile, Reply, Request, Target};
 use terral_format::{ErrorKind, Result, frame};
@@ -23,6 +23,7 @@ use crate::far::role::Outcome;
 use crate::far::{holders, users};
 use crate::sim::Sim;
 use crate::sim::client::Opened;
+use kept::offered;
 
 /// What is done by others.
 type Answered = (Done, Vec<u8>);
@@ -138,15 +139,6 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
             Some(FarFile::Mapped(job.number(), index))
         }
         _ => None,
-    }
-}
-
-/// What came of an offer.
-fn offered(reply: &Reply) -> Done {
-    match *reply {
-        Reply::LentTo(LentTo { count, size, stamp }) => Done::Lent { count, size, stamp },
-        Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
-        _ => Done::Unknown,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use terral_format::Result;
 use terral_format::wire::far::Done;
-use terral_format::wire::far_files::FarFile;
+use terral_format::wire::far_files::{FarFile, LentTo, Offered};
 use terral_format::wire::message::{Reply, Request};
 
 use super::{Answered, Peers};
@@ -58,5 +58,14 @@ impl Peers {
             Reply::With(member, size) => Some((Done::With { member, size }, Vec::new())),
             _ => None,
         })
+    }
+}
+
+/// What came of an offer.
+pub(super) fn offered(reply: &Reply) -> Done {
+    match *reply {
+        Reply::LentTo(LentTo { count, size, stamp }) => Done::Lent { count, size, stamp },
+        Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
+        _ => Done::Unknown,
     }
 }
