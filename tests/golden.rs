@@ -12,6 +12,7 @@ mod golden_identity;
 mod golden_layout;
 mod golden_partition;
 mod golden_peers;
+mod golden_placement;
 mod golden_pool;
 mod golden_records;
 mod golden_things;

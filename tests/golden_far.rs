@@ -30,7 +30,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Open,
         Act::Close,
         Act::IsOpen,
-        Act::Read { at: 509, bytes: 510, kept: true },
+        Act::Read { at: 509, bytes: 510, kept: true, direct: true },
         Act::Write { at: Some(511), strips: true, token: 550 },
         Act::Write { at: None, strips: false, token: 0 },
         Act::Truncate { size: 512, strips: true, token: 551 },
@@ -41,7 +41,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         Act::Borrow { by, first: 526, count: 527, strips: true },
         Act::Grow { by, to: 528 },
         Act::Wrote { at_ns: 529 },
-        Act::Return { by, first: 530, count: 531 },
+        Act::Return { by, first: 530, count: 531, leaves: true },
         Act::GiveBack { index: 532, at: 533, bytes: 534, stamp: 535 },
         Act::Took { index: 536, stamp: 537 },
         Act::Merge { strips: true },
@@ -58,6 +58,9 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
             golden_values::attempt(),
             Update::Write { seen: 556, strips: true, token: 557, call: 561 },
         ),
+        Act::Take { index: 562, bytes: 563, from: by, stamp: 564 },
+        Act::Kept { by, index: 565, stamp: 566 },
+        Act::ReadPart { index: 567, at: 568, bytes: 569 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));
@@ -97,6 +100,8 @@ pub fn answers() -> Vec<(Answer, &'static [u8])> {
         fenced,
         updated,
         placed,
+        Ok(Done::With { member: member(570), size: 571 }),
+        Ok(Done::Stays),
         failed,
     ];
     let answer = |result| Answer { id: id(), file: Some(number(522)), life: 521, result };

@@ -13,7 +13,8 @@ use terral_format::wire::roster::{
 use terral_format::wire::status::{Membership, Other, PoolStatus, Sent};
 
 use crate::golden_identity::{bounded, container, group};
-use crate::golden_values::{losses, pilot, placement, policy};
+use crate::golden_placement::placement;
+use crate::golden_values::{losses, pilot, policy};
 
 /// A member as it is shown.
 pub fn membership() -> Membership {

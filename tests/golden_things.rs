@@ -1,7 +1,7 @@
 //! A value of everything that says what things are, for the golden files: to other servers, and in
 //! a member's own log.
 
-use crate::{golden_identity, golden_values};
+use crate::{golden_identity, golden_placement, golden_values};
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
@@ -167,7 +167,10 @@ pub fn records() -> Vec<Membership> {
     let transacts = transacts().into_iter().map(Membership::Transacts);
     let control = Membership::Control(Member::LEAST);
     let authorities = Membership::Authorities(vec![member(465)]);
-    of_things().into_iter().chain(transacts).chain([control, authorities]).collect()
+    let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
+    let striped = [striped(Some(golden_placement::stripe())), striped(None)];
+    let others = [control, authorities].into_iter().chain(striped);
+    of_things().into_iter().chain(transacts).chain(others).collect()
 }
 
 /// Those of transactions.
@@ -254,7 +257,7 @@ fn of_things() -> Vec<Membership> {
             key: Key([45; 32]),
             user: Some(golden_values::person()),
         }]),
-        Membership::Placement(golden_values::placement()),
+        Membership::Placement(golden_placement::placement()),
     ]
 }
 

@@ -24,14 +24,13 @@ use terral_format::wire::message::{
 };
 use terral_format::wire::person::Person;
 use terral_format::wire::placed::Placing;
-use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
 use terral_format::wire::roster::{Consistency, Policy};
 use terral_format::wire::status::{Losses, LostFile, MemberStatus};
 use terral_format::wire::transactions::{self, Operation, Version};
 use terral_format::wire::updates::{Attempt, Slot, Update};
 use terral_format::{Error, ErrorKind};
 
-use crate::{golden_identity, golden_pool};
+use crate::{golden_identity, golden_placement, golden_pool};
 
 /// Signs the golden capability.
 pub const KEY: Key = Key([7; 32]);
@@ -231,7 +230,7 @@ pub fn requests() -> Vec<Request<'static>> {
         Request::Stat(Target::Path(b"")),
         Request::Open { path: b"out", how: OpenHow { directory: true, ..OpenHow::default() } },
     ];
-    all.extend(placement_requests());
+    all.extend(golden_placement::requests());
     all.extend(golden_identity::requests());
     all.extend(lock_requests());
     all.extend(far_requests().map(Request::Far));
@@ -296,7 +295,7 @@ pub fn deferred() -> Vec<Made<'static>> {
     changes.map(|change| Made { authority: 169, change }).to_vec()
 }
 
-fn far_requests() -> [FarFile<'static>; 37] {
+fn far_requests() -> [FarFile<'static>; 41] {
     let from = Handle { description: DescriptionSlot(203), nonce: 204 };
     let number = Number::new(far_lock().owner.by, 205).expect("50 bits");
     let of = Handle { description: DescriptionSlot(186), nonce: 187 };
@@ -323,13 +322,17 @@ fn far_requests() -> [FarFile<'static>; 37] {
         FarFile::Batch { of, full: Ino(228) },
         FarFile::Commit(of),
         FarFile::LendTo(Ino(213), far_lock().owner.by, 214, 215),
-        FarFile::BringBack(Ino(216), far_lock().owner.by, 217, 218),
+        FarFile::BringBack(Ino(216), far_lock().owner.by, 217, 218, true),
         FarFile::HasNothing(Ino(219), far_lock().owner.by),
         FarFile::GiveBack(number, 220, 221),
         FarFile::Took(number, 222, 223),
         FarFile::OfferTo(Ino(229), far_lock().owner.by, 230),
         FarFile::Accepted(Ino(231), far_lock().owner.by, 232, 233),
         FarFile::Mapped(number, 234),
+        FarFile::Where(Ino(293), 294),
+        FarFile::Take { of: number, index: 295, bytes: 296, from: by, stamp: 297 },
+        FarFile::Kept(Ino(298), by, 299, 300),
+        FarFile::ReadPart { of: number, at: 301, bytes: 302, piece },
         FarFile::Map { of, index: 235, stores: true },
         FarFile::WriteMapped { file: FILE, at: 236, bytes: b"h" },
         FarFile::Fencing { of, what: Fencing::Take { lease_ms: 263 } },
@@ -422,6 +425,7 @@ pub fn safety() -> Safety {
         open_for_writing: true,
         failure: Some("denied".to_owned()),
         parts: vec![(Member::LEAST, 227)],
+        stripe: Some(golden_placement::stripe()),
         consistency: Consistency::Commit,
         uncommitted_bytes: 229,
     }
@@ -444,28 +448,6 @@ pub fn told() -> MemberStatus {
 /// What was said of files.
 pub fn policy() -> Policy {
     Policy { pattern: "out/*".to_owned(), consistency: Consistency::Commit }
-}
-
-/// Those on where new bytes are.
-fn placement_requests() -> Vec<Request<'static>> {
-    vec![
-        Request::Layout("out/*", Some(Layout::Here)),
-        Request::Layout("out/*", Some(Layout::One(Member::LEAST))),
-        Request::Layout("out/*", None),
-        Request::Role { member: Member::LEAST, stores: true },
-        Request::Choose,
-        Request::Open {
-            path: b"out",
-            how: OpenHow { create: true, on: Some(Member::LEAST), ..OpenHow::default() },
-        },
-    ]
-}
-
-/// Where new bytes are.
-pub fn placement() -> Placement {
-    let one = |pattern: &str, layout| LayoutPolicy { pattern: pattern.to_owned(), layout };
-    let layouts = vec![one("a/*", Layout::LeastLoaded), one("b", Layout::One(Member::LEAST))];
-    Placement { storage: Some(vec![Member::LEAST]), layouts }
 }
 
 /// Every reply.
@@ -512,6 +494,7 @@ pub fn replies() -> Vec<Reply> {
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Elsewhere(Member::LEAST),
+        Reply::With(Member::LEAST, 303),
         Reply::Invitation("word".into()),
         Reply::Capability(Box::new(capability())),
         Reply::Revoked { sessions: 251, deaf: vec![Member::LEAST] },

@@ -9,13 +9,14 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use terral_client::{
-    Client, Consistency, ErrorKind, Layout, LayoutPolicy, Membership, Other, Placement,
+    Client, Consistency, ErrorKind, Layout, LayoutPolicy, Membership, Other, Placement, STRIPE_UNIT,
 };
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of, place};
 use crate::members::Hosts;
 use crate::report::{self, note};
+use crate::units::{bytes, parse_bytes};
 
 /// So long it is waited for members that can be reached to go by it.
 const KNOWN: Duration = Duration::from_secs(30);
@@ -33,8 +34,11 @@ for files that are opened from then on.
 
 layout=here, which holds for all other files: a new file is created on the machine whose program
 creates it. layout=one:HOST: on that one (by its host, or its number). layout=least-loaded: on the
-one that has more memory free, of two chosen at random. There its bytes are once it is closed. While
-any pattern says so, all programs of the run ask their server before they change names.
+one that has more memory free, of two chosen at random. There its bytes are once it is closed.
+layout=stripe[:N[:SIZE]]: once it is closed its parts of SIZE bytes (2MiB, or a multiple of it) lie
+round over N of the machines that keep files, or all, and who reads it has each from where that is;
+not where the run has a permanent directory. While any pattern says so, all programs of the run ask
+their server before they change names.
 
 A pattern is a path as programs see it, or relative to that place; `*` and `?` are anything but
 `/`, `**` is any number of directories, [abc] one of these. The last one set that matches a file
@@ -44,6 +48,7 @@ Examples:
   terral policy set 'checkpoints/*' consistency=commit
   terral policy set '/terral/**/*.h5' consistency=commit
   terral policy set 'out/**' layout=least-loaded
+  terral policy set 'out/field.*' layout=stripe:4:8MiB
   terral policy list
   terral policy unset 'checkpoints/*'")]
 pub struct Arguments {
@@ -65,7 +70,7 @@ enum What {
 struct Set {
     /// Of paths
     pattern: String,
-    /// consistency=commit or strict; layout=here, least-loaded or one:HOST
+    /// consistency=commit or strict; layout=here, least-loaded, one:HOST or stripe[:N[:SIZE]]
     #[arg(value_parser = said, value_name = "consistency=HOW|layout=WHERE")]
     said: Said,
     #[command(flatten)]
@@ -96,9 +101,14 @@ enum Said {
     Here,
     LeastLoaded,
     One(String),
+    /// Over so many, or all; chunks of each part.
+    Stripe(u16, u32),
 }
 
 fn said(text: &str) -> Result<Said, String> {
+    if let Some(how) = text.strip_prefix("layout=stripe") {
+        return stripe(how);
+    }
     let on = text.strip_prefix("layout=one:").filter(|host| !host.is_empty());
     match (text, on) {
         ("consistency=commit", _) => Ok(Said::Consistency(Consistency::Commit)),
@@ -106,7 +116,27 @@ fn said(text: &str) -> Result<Said, String> {
         ("layout=here", _) => Ok(Said::Here),
         ("layout=least-loaded", _) => Ok(Said::LeastLoaded),
         (_, Some(host)) => Ok(Said::One(host.into())),
-        _ => Err("it is consistency=commit|strict or layout=here|least-loaded|one:HOST".into()),
+        _ => {
+            let layouts = "here|least-loaded|one:HOST|stripe[:N[:SIZE]]";
+            Err(format!("it is consistency=commit|strict or layout={layouts}"))
+        }
+    }
+}
+
+/// What comes after `stripe`: nothing, `:N`, or `:N:SIZE`.
+fn stripe(how: &str) -> Result<Said, String> {
+    let mut words = how.split(':');
+    let (before, count, size) = (words.next(), words.next(), words.next());
+    if before != Some("") || words.next().is_some() {
+        return Err("it is layout=stripe[:N[:SIZE]]".into());
+    }
+    let count = count.map_or(Ok(0), str::parse::<u16>);
+    let count = count.map_err(|_| "over how many machines: a number, or 0 for all".to_owned())?;
+    let size = size.map_or(Ok(STRIPE_UNIT), parse_bytes).map_err(|error| error.to_string())?;
+    let chunks = u32::try_from(size / STRIPE_UNIT).ok();
+    match chunks.filter(|chunks| *chunks > 0 && size.is_multiple_of(STRIPE_UNIT)) {
+        Some(chunks) => Ok(Said::Stripe(count, chunks)),
+        None => Err(format!("parts are a multiple of {}", bytes(STRIPE_UNIT))),
     }
 }
 
@@ -131,7 +161,8 @@ fn set(which: &Which, pattern: &str, said: Option<&Said>) -> Result<()> {
     let client = which.observe()?;
     let name = name_of(client.instance());
     let placed = String::from_utf8(place(Path::new(pattern))?)?;
-    let Some(partition) = client.status()?.partition else {
+    let status = client.status()?;
+    let Some(partition) = status.partition else {
         match said {
             None => bail!("{pattern}: no such policy"),
             Some(Said::One(host)) => bail!("{name}: one machine, and {host} is none of it"),
@@ -146,11 +177,18 @@ fn set(which: &Which, pattern: &str, said: Option<&Said>) -> Result<()> {
         let control = Hosts::of(client.instance()).name(partition.control);
         bail!("{name}: only {control} sets policies: ask there, where the run began");
     }
+    let stripes = matches!(said, Some(Said::Stripe(..)));
+    if let Some(backing) = status.backing.filter(|_| stripes) {
+        bail!("{name}: files are brought to {backing} whole, and not striped before");
+    }
     let layout = |layout| client.set_layout(&placed, Some(layout));
     let done = match said {
         Some(Said::Consistency(how)) => client.set_policy(&placed, Some(*how)),
         Some(Said::Here) => layout(Layout::Here),
         Some(Said::LeastLoaded) => layout(Layout::LeastLoaded),
+        Some(Said::Stripe(count, chunks)) => {
+            layout(Layout::Stripe { count: *count, chunks: *chunks })
+        }
         Some(Said::One(host)) => {
             let member = Hosts::of(client.instance()).member(host);
             layout(Layout::One(member.with_context(|| format!("{host}: no machine of this run"))?))
@@ -219,6 +257,10 @@ fn list(which: &Which, as_json: bool) -> Result<()> {
             let host = hosts.host(member).map_or(member.number().to_string(), str::to_owned);
             format!("one:{host}")
         }
+        Layout::Stripe { count, chunks } => {
+            let size = (u64::from(chunks) * STRIPE_UNIT) >> 20;
+            format!("stripe:{count}:{size}MiB")
+        }
     };
     if as_json {
         let laid =
@@ -250,6 +292,11 @@ mod tests {
         assert_eq!(said("layout=here"), Ok(Said::Here));
         assert_eq!(said("layout=least-loaded"), Ok(Said::LeastLoaded));
         assert_eq!(said("layout=one:node7"), Ok(Said::One("node7".into())));
-        assert!(said("layout=one:").is_err() && said("layout=stripe").is_err());
+        assert_eq!(said("layout=stripe"), Ok(Said::Stripe(0, 1)));
+        assert_eq!(said("layout=stripe:3"), Ok(Said::Stripe(3, 1)));
+        assert_eq!(said("layout=stripe:3:8MiB"), Ok(Said::Stripe(3, 4)));
+        for wrong in ["layout=one:", "layout=stripes", "layout=stripe:x", "layout=stripe:2:1MiB"] {
+            assert!(said(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
-use terral_client::{Consistency, Kind, Safety, Status};
+use terral_client::{Consistency, Kind, STRIPE_UNIT, Safety, Status, Stripe};
 use terral_server::Member;
 
 use crate::debt::{owed, time_left};
@@ -100,7 +100,13 @@ fn text(path: &str, safety: &Safety, status: &Status, hosts: &Hosts) -> String {
             format!("{} at most with {}", bytes(*most), hosts.name(*with))
         };
         let parts: Vec<String> = safety.parts.iter().map(part).collect();
-        rows.push(("parts", format!("{}: lost with it until they are here", parts.join(", "))));
+        let until = if safety.stripe.is_some() { "" } else { " until they are here" };
+        rows.push(("parts", format!("{}: lost with it{until}", parts.join(", "))));
+    }
+    if let Some(Stripe { over, chunks }) = &safety.stripe {
+        let over: Vec<String> = over.iter().map(|member| hosts.name(*member)).collect();
+        let part = bytes(u64::from(*chunks) * STRIPE_UNIT);
+        rows.push(("layout", format!("striped over {}, in parts of {part}", over.join(", "))));
     }
     if safety.consistency == Consistency::Commit {
         let owed = bytes(safety.uncommitted_bytes);

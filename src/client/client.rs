@@ -302,12 +302,22 @@ impl Client {
         }
     }
 
-    /// Has such chunks asked back.
+    /// Has such chunks asked back, of a member that may be about to leave. Whether they may stay
+    /// there.
     ///
     /// # Errors
     /// As those of [`Client::open_number`].
-    pub fn bring_back(&self, (ino, with): (Ino, Member), (first, count): (u64, u32)) -> Result<()> {
-        self.done(Request::Far(FarFile::BringBack(ino, with, first, count)))
+    pub fn bring_back(
+        &self,
+        (ino, with, leaves): (Ino, Member, bool),
+        (first, count): (u64, u32),
+    ) -> Result<bool> {
+        let asked = FarFile::BringBack(ino, with, first, count, leaves);
+        match self.0.call(Request::Far(asked))? {
+            Reply::Again => Ok(true),
+            Reply::Done => Ok(false),
+            _ => Err(unexpected()),
+        }
     }
 
     /// A member has a file open no more, and has nothing of it.

@@ -26,7 +26,7 @@ use crate::session::{Connection, unexpected};
 use crate::timing::Timed;
 
 mod at_once;
-mod far;
+pub(crate) mod far;
 mod fencing;
 mod loan;
 mod locking;
@@ -340,6 +340,14 @@ impl File {
         self.chunks.raise_to(&self.connection, to)?;
         self.chunks.header(&self.connection)?.wrote(self.connection.time_ns());
         Ok(true)
+    }
+
+    /// Whether another member has the chunk with this byte. For a server's own process.
+    ///
+    /// # Errors
+    /// If the file is not open any more.
+    pub fn is_away(&self, at: u64) -> Result<bool> {
+        self.chunks.is_away(&self.connection, at / CHUNK_BYTES)
     }
 
     /// It was written then, nanoseconds since 1970, if it was not changed since. For a server's own

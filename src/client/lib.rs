@@ -104,7 +104,7 @@ pub use terral_format::wire::message::{
     XattrHow,
 };
 pub use terral_format::wire::person::Person;
-pub use terral_format::wire::placement::{Layout, LayoutPolicy, Placement};
+pub use terral_format::wire::placement::{Layout, LayoutPolicy, Placement, STRIPE_UNIT, Stripe};
 pub use terral_format::wire::roster::{Consistency, Policy};
 pub use terral_format::wire::status::{
     Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other, PoolStatus,

@@ -157,7 +157,7 @@ impl AtHome {
         let mut files = self.files.try_lock().ok()?;
         let open = files.open.get_mut(&(file, matches!(act, Act::Write { .. })))?;
         let done = match *act {
-            Act::Read { at, bytes, kept: false } => {
+            Act::Read { at, bytes, kept: false, .. } => {
                 let mut read = vec![0; bytes as usize];
                 let count = open.file.read_at_once(&mut read, at)?;
                 read.truncate(count);
@@ -217,8 +217,9 @@ impl AtHome {
             Act::Wrote { at_ns } => {
                 self.with(ino, true, |file| file.wrote_at(at_ns)).map(|()| Done::Done)
             }
-            Act::Return { by, first, count } => {
-                self.client()?.bring_back((ino, by), (first, count)).map(|()| Done::Done)
+            Act::Return { by, first, count, leaves } => {
+                let stays = self.client()?.bring_back((ino, by, leaves), (first, count))?;
+                Ok(if stays { Done::Stays } else { Done::Done })
             }
             _ => Ok(Done::Done),
         }
@@ -240,6 +241,14 @@ impl AtHome {
                 self.with(ino, true, |_| self.client()?.accepted((ino, by), (index, stamp)))
             }
             _ => Ok(Done::Unknown),
+        }
+    }
+
+    /// Which member keeps the chunk that has this byte, if one does, and the size of the file.
+    fn kept_elsewhere(&self, ino: Ino, at: u64) -> Result<Option<(Member, u64)>> {
+        match self.with(ino, false, |file| file.is_away(at))? {
+            true => self.client()?.kept_by(ino, at),
+            false => Ok(None),
         }
     }
 
@@ -269,9 +278,12 @@ impl Relay for AtHome {
         match *act {
             Act::Open => self.with(file, false, |_| Ok(())).map(done),
             Act::Lost { by, token } => self.client()?.lost_a_name(file, (by, token)).map(done),
-            Act::Read { at, bytes, kept } => {
+            Act::Read { at, bytes, kept, direct } => {
                 if kept {
                     self.client()?.rests(file)?;
+                }
+                if direct && let Some((member, size)) = self.kept_elsewhere(file, at)? {
+                    return Ok((Done::With { member, size }, Vec::new()));
                 }
                 self.read(file, at, bytes as usize).map(|read| (Done::Read, read))
             }
@@ -284,6 +296,10 @@ impl Relay for AtHome {
             }
             Act::Offer { .. } | Act::Accept { .. } => {
                 self.offer(file, act).map(|done| (done, Vec::new()))
+            }
+            // It is not opened for that: nothing is written.
+            Act::Kept { by, index, stamp } => {
+                self.client()?.kept((file, by), (index, stamp)).map(|done| (done, Vec::new()))
             }
             Act::Merge { strips } => self.merge(file, strips, bytes).map(done),
             Act::Truncate { size, strips, token } => {
@@ -322,7 +338,9 @@ impl Relay for AtHome {
             | Act::GiveBack { .. }
             | Act::Took { .. }
             | Act::ReadMapped { .. }
-            | Act::WriteMapped { .. } => Ok(done(())),
+            | Act::WriteMapped { .. }
+            | Act::Take { .. }
+            | Act::ReadPart { .. } => Ok(done(())),
         }
     }
 
@@ -349,6 +367,24 @@ impl Relay for AtHome {
 
     fn took(&self, of: Number, which: (u64, u64)) -> Result<()> {
         self.client()?.took(of, which)
+    }
+
+    fn take(&self, of: Number, act: &Act) -> Result<bool> {
+        match *act {
+            Act::Take { index, bytes, from, stamp } => {
+                self.client()?.take((of, index, bytes), (from, stamp))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn read_part(&self, of: Number, (at, bytes): (u64, u32)) -> Result<(Done, Vec<u8>)> {
+        let mut read = lock(&self.spare).pop().unwrap_or_default();
+        read.resize(bytes as usize, 0);
+        Ok(match self.client()?.read_part(of, at, &mut read)? {
+            true => (Done::Read, read),
+            false => (Done::Unknown, Vec::new()),
+        })
     }
 
     fn through_map(&self, of: Number, act: &Act, bytes: &[u8]) -> Result<(Done, Vec<u8>)> {

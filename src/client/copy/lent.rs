@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use terral_format::Result;
-use terral_format::ids::{Member, Owner};
+use terral_format::ids::{FileSlot, Member, Owner};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, HAZARDS};
 use terral_format::local::size::{self, SizeWord};
@@ -124,6 +124,15 @@ impl Chunks {
     ) -> Result<bool> {
         let entry = map::entry(&connection.memory, self.record(connection)?, index);
         Ok(entry.with() == Some(member))
+    }
+
+    /// Whether another member has a chunk.
+    pub(crate) fn is_away(&self, connection: &Connection, index: u64) -> Result<bool> {
+        if self.slot() == FileSlot::RESTING {
+            return Ok(false);
+        }
+        let entry = map::entry(&connection.memory, self.record(connection)?, index);
+        Ok(entry.with().is_some())
     }
 
     /// Makes the file reach to `end`, if it does not.

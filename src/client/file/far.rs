@@ -43,6 +43,11 @@ enum Part {
 /// Calls of this process so far.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
+/// The number of a call that has several pieces.
+pub(crate) fn next_call() -> u64 {
+    CALLS.fetch_add(1, Ordering::Relaxed)
+}
+
 fn refused(errno: i32, what: &str) -> Error {
     let context = format!("{what} of a file of another machine");
     Error { errno, ..Error::new(ErrorKind::Unsupported, context) }
@@ -82,7 +87,7 @@ impl File {
     /// Reads what one call may.
     fn fetch_part(&self, into: &mut [u8], offset: u64) -> Result<Part> {
         let mut read = 0;
-        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let call = next_call();
         for (within, length, more) in pieces(into.len()) {
             let piece = Piece { call, within: within as u32, more };
             let Some(at) = offset.checked_add(within as u64) else { return Ok(Part::Last(read)) };
@@ -207,7 +212,7 @@ impl File {
 
     /// `None`: the server has forgotten a piece.
     fn try_to_ship(&self, part: &[u8], at: Option<u64>) -> Result<Option<u64>> {
-        let call = CALLS.fetch_add(1, Ordering::Relaxed);
+        let call = next_call();
         let mut buffer = vec![0; part.len().min(PIECE_MAX)];
         for (within, length, more) in pieces(part.len()) {
             let bytes = &mut buffer[..length];

@@ -12,7 +12,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
-use crate::wire::placement::Placement;
+use crate::wire::placement::{Placement, Stripe};
 use crate::wire::roster::{Certificate, Partition, Policy, Roster};
 use crate::wire::transactions::{Set, TransactionId};
 
@@ -216,6 +216,13 @@ pub enum Membership {
     Control(Member),
     /// These members are of the authority and nothing else, as the control says.
     Authorities(Vec<Member>),
+    /// Over which members the parts of a file that was born here lie; `None`: it is no more.
+    Striped {
+        /// Which.
+        ino: Ino,
+        /// They.
+        stripe: Option<Stripe>,
+    },
 }
 
 /// What is so of a transaction of which several members have a part.

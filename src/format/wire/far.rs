@@ -90,6 +90,8 @@ pub enum Act {
         /// They are kept there as long as the file is shown. [`ErrorKind::Busy`] if it may be
         /// changed without anybody asking.
         kept: bool,
+        /// [`Done::With`] is an answer.
+        direct: bool,
     },
     /// The bytes behind the words are written.
     Write {
@@ -156,7 +158,8 @@ pub enum Act {
         /// When.
         at_ns: u64,
     },
-    /// Who asks wants these chunks, which it has, to be asked back. It is told of each that is.
+    /// Who asks wants these chunks, which it has, to be asked back. It is told of each that is →
+    /// done; [`Done::Stays`] if it need not have been before it has the file open no more.
     Return {
         /// Who asks.
         by: Member,
@@ -164,6 +167,8 @@ pub enum Act {
         first: u64,
         /// So many.
         count: u32,
+        /// Who asks is about to leave: nothing stays there.
+        leaves: bool,
     },
     /// Asked of a member that has a chunk of a file of who asks: nobody there reads or writes it
     /// any more, and these bytes of it are read: fewer if the rest was never written →
@@ -241,17 +246,52 @@ pub enum Act {
     /// [`Done::Updated`]. [`ErrorKind::Changed`] if it has another one. Done again, also by another
     /// process, it is as if it were done once.
     Update(Attempt, Update),
+    /// Asked of a member where a chunk of a file of who asks is to be: it has all bytes of it come
+    /// from who has it, and says [`Act::Kept`] then → done; [`Done::Unknown`] if it cannot.
+    Take {
+        /// Which.
+        index: u64,
+        /// So many bytes of it count.
+        bytes: u32,
+        /// Who has it: who asks, another one, or who is asked.
+        from: Member,
+        /// As that of [`Done::Lent`].
+        stamp: u64,
+    },
+    /// Who asks has all bytes of a chunk that it was to take, and nobody there uses it → as
+    /// [`Act::Accept`].
+    Kept {
+        /// Who asks.
+        by: Member,
+        /// Which.
+        index: u64,
+        /// By which it was to.
+        stamp: u64,
+    },
+    /// Asked of a member that has a chunk of a file, whosever that is: nobody there writes to it
+    /// any more, and these bytes of it are read: fewer if the rest was never written →
+    /// [`Done::Read`]; [`Done::Unknown`] if it has nothing of it.
+    ReadPart {
+        /// Which.
+        index: u64,
+        /// From here on in the chunk.
+        at: u32,
+        /// So many, at most [`BYTES_MAX`].
+        bytes: u32,
+    },
 }
 
 impl Act {
     /// Whether it is said to who uses a file, by the member where that was born.
     pub fn is_to_user(&self) -> bool {
-        matches!(self, Act::IsOpen) || self.is_urgent()
+        matches!(self, Act::IsOpen) || (self.is_urgent() && !matches!(self, Act::ReadPart { .. }))
     }
 
     /// The same, by somebody who takes set-id bits off.
     pub fn stripping(mut self) -> Self {
         match &mut self {
+            // Nobody else knows what he may read.
+            Act::Read { direct, .. } => *direct = false,
             Act::Write { strips, .. }
             | Act::Truncate { strips, .. }
             | Act::Borrow { strips, .. }
@@ -272,6 +312,8 @@ impl Act {
                 | Act::Took { .. }
                 | Act::ReadMapped { .. }
                 | Act::WriteMapped { .. }
+                | Act::Take { .. }
+                | Act::ReadPart { .. }
         )
     }
 
@@ -375,6 +417,15 @@ pub enum Done {
     Updated(u64),
     /// An object was created: this file.
     Placed(Number),
+    /// This member keeps what was to be read, as far as its chunk goes.
+    With {
+        /// Which.
+        member: Member,
+        /// The size of the file then, bytes.
+        size: u64,
+    },
+    /// What was given back may stay where it is, and the file is open there no more if it is not.
+    Stays,
 }
 
 /// The answer to a question.
@@ -457,6 +508,7 @@ impl Question {
                 _,
                 Act::Read { bytes, .. }
                 | Act::GiveBack { bytes, .. }
+                | Act::ReadPart { bytes, .. }
                 | Act::ReadMapped { bytes, .. },
             ) => *bytes as usize <= BYTES_MAX,
             _ => true,
@@ -562,7 +614,7 @@ mod tests {
             kind(&answer(Ok(Done::Done)).write(b"".to_vec()).map(Written::whole).expect("it")),
             Some(ErrorKind::Version)
         );
-        let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1, kept: false };
+        let too_long = Act::Read { at: 0, bytes: BYTES_MAX as u32 + 1, kept: false, direct: true };
         for (what, bytes) in [
             (What::File(number, too_long), &b""[..]),
             (What::File(number, Act::Open), b"a"),

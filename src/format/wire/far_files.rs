@@ -179,8 +179,9 @@ pub enum FarFile<'a> {
     /// [`super::message::Reply::LentTo`]; [`super::message::Reply::Again`] if it cannot have the
     /// first. Only for the server's own process, as all that follow.
     LendTo(Ino, Member, u64, u32),
-    /// A machine wants these chunks to be asked back → done.
-    BringBack(Ino, Member, u64, u32),
+    /// A machine wants these chunks to be asked back, and may be about to leave → done;
+    /// [`super::message::Reply::Again`] if they may stay there.
+    BringBack(Ino, Member, u64, u32, bool),
     /// A machine has what was born here open no more, and gives nothing back of it any more → done.
     HasNothing(Ino, Member),
     /// A chunk that was lent to this machine before a stamp is asked back →
@@ -272,6 +273,40 @@ pub enum FarFile<'a> {
         #[serde(borrow, serialize_with = "crate::wire::bytes::serialize")]
         records: &'a [u8],
     },
+    /// Which machine keeps the chunk of what was born here that has this byte →
+    /// [`super::message::Reply::With`]; [`super::message::Reply::Again`] if none does. Only for the
+    /// server's own process, as all that follow.
+    Where(Ino, u64),
+    /// A chunk of what was born elsewhere is to come here, and stay → done;
+    /// [`super::message::Reply::Again`] if it cannot.
+    Take {
+        /// Whose.
+        of: Number,
+        /// Which.
+        index: u64,
+        /// So many bytes of it count.
+        bytes: u32,
+        /// Who has it.
+        from: Member,
+        /// By this stamp.
+        stamp: u64,
+    },
+    /// A machine has all of a chunk of what was born here, by this stamp → as
+    /// [`FarFile::Accepted`].
+    Kept(Ino, Member, u64, u64),
+    /// Bytes of a chunk that is here are read, which nobody writes to from now on →
+    /// [`super::message::Reply::Extent`], as [`FarFile::Read`];
+    /// [`super::message::Reply::Again`] if nothing of it is.
+    ReadPart {
+        /// Whose.
+        of: Number,
+        /// Where this piece begins in the file.
+        at: u64,
+        /// So many, at most [`PIECE_MAX`].
+        bytes: u32,
+        /// Which piece.
+        piece: Piece,
+    },
 }
 
 /// A chunk that is offered to another machine.
@@ -335,6 +370,9 @@ impl FarFile<'_> {
                 | FarFile::Update { .. }
                 | FarFile::UpdateFor { .. }
                 | FarFile::Place { .. }
+                | FarFile::Where(..)
+                | FarFile::Take { .. }
+                | FarFile::ReadPart { .. }
         )
     }
 
@@ -375,6 +413,10 @@ impl FarFile<'_> {
             | FarFile::OfferTo(..)
             | FarFile::Accepted(..)
             | FarFile::Mapped(..)
+            | FarFile::Where(..)
+            | FarFile::Take { .. }
+            | FarFile::Kept(..)
+            | FarFile::ReadPart { .. }
             | FarFile::Open { .. } => Operations::READ.and(Operations::WRITE),
             FarFile::Place { what, .. } if what.creates() => {
                 Operations::CREATE.and(Operations::WRITE)

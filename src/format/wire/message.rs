@@ -23,7 +23,6 @@ pub const PROTOCOL: u32 = 22;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
-
 /// Who waits for a lock asks again at least this often: the server forgets those who do not.
 pub const WAIT_REFRESH_MS: u64 = 1000;
 /// Longest value of an extended attribute: it must fit a message together with two paths.
@@ -644,6 +643,8 @@ pub enum Reply {
     /// The file is to be created by this member's server, and is not yet: ask again and say so
     /// ([`OpenHow::on`](super::manner::OpenHow::on)); or, to [`Request::Choose`], which was chosen.
     Elsewhere(Member),
+    /// This machine keeps a chunk of the file, which is so many bytes long.
+    With(Member, u64),
     /// It is to be done anew.
     Again,
     /// The text of a [`crate::wire::roster::Invitation`], for one server.

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::Member;
 
+/// Parts of striped files are so many bytes, or several times that.
+pub const STRIPE_UNIT: u64 = 2 << 20;
+
 /// What a server was started for, if something was said of that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
@@ -27,6 +30,32 @@ pub enum Layout {
     LeastLoaded,
     /// On this one, as long as it is in and keeps bytes; else as [`Layout::LeastLoaded`].
     One(Member),
+    /// As [`Layout::Here`]; its parts lie round over several that keep bytes.
+    Stripe {
+        /// So many; 0: all.
+        count: u16,
+        /// Each part is so many chunks, at least 1.
+        chunks: u32,
+    },
+}
+
+/// Over which members a file's parts lie, round.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stripe {
+    /// They, from that of the first part on; at least one.
+    #[serde(deserialize_with = "super::list::deserialize")]
+    pub over: Vec<Member>,
+    /// Chunks of each part, at least 1.
+    pub chunks: u32,
+}
+
+impl Stripe {
+    /// Where a chunk is to be.
+    pub fn holder(&self, index: u64) -> Option<Member> {
+        let part = index / u64::from(self.chunks.max(1));
+        let count = self.over.len().max(1) as u64;
+        self.over.get((part % count) as usize).copied()
+    }
 }
 
 /// What was said of new files whose paths a pattern matches.

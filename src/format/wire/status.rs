@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Member};
 use crate::wire::attributes::Attributes;
-use crate::wire::placement::Placement;
+use crate::wire::placement::{Placement, Stripe};
 use crate::wire::roster::{Consistency, Policy, Seat};
 
 /// Bytes and names, used and free.
@@ -41,8 +41,10 @@ pub struct Safety {
     pub open_for_writing: bool,
     /// What keeps the drain from finishing, if something does.
     pub failure: Option<String>,
-    /// Which other machines have chunks of it for themselves, and how many bytes these are at most.
+    /// Which other machines have chunks of it, and how many bytes these are at most.
     pub parts: Vec<(Member, u64)>,
+    /// Where its parts are to lie, if over several machines.
+    pub stripe: Option<Stripe>,
     /// When others see what is written to it by who opens it now.
     pub consistency: Consistency,
     /// Bytes that were written on the machine that was asked and are not committed yet.

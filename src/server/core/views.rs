@@ -88,7 +88,13 @@ impl State {
     /// Whether somebody may write to a file without asking: who has it open, or mapped, or chunks
     /// of it on another machine.
     pub fn is_written(&self, ino: Ino) -> bool {
-        self.names.is_written(ino) || self.is_stored(ino) || self.has_away(ino)
+        self.names.is_written(ino) || self.is_stored(ino) || self.has_lent(ino)
+    }
+
+    /// Whether other machines have chunks of a file that they may write to.
+    fn has_lent(&self, ino: Ino) -> bool {
+        let slot = self.names.inode(ino).and_then(|inode| inode.slot);
+        slot.is_some_and(|slot| self.storage.has_lent(slot))
     }
 
     /// Whether other machines have chunks of a file.

@@ -55,6 +55,10 @@ pub enum Step {
     Place,
     /// For an update id, or to write as long as a file has one.
     Update,
+    /// For bytes of a chunk that another member keeps.
+    ReadPart,
+    /// For bytes, wherever they are now.
+    ReadWhole,
 }
 
 /// The number of a file whose bytes are on another machine.
@@ -126,9 +130,23 @@ pub(super) fn ask_user(
     behind: Behind,
 ) -> Outcome {
     let late = || Error::new(ErrorKind::Busy, "it is on another machine");
-    let members = state.members.as_ref().ok_or_else(late)?;
-    let file = members.number(ino).ok_or_else(late)?;
-    let asker = members.asker().ok_or_else(late)?;
+    let file = state.members.as_ref().and_then(|members| members.number(ino)).ok_or_else(late)?;
+    ask_member(state, with, (file, act), step, behind)
+}
+
+/// Has something done by a member that has a chunk of a file, whosever that is.
+///
+/// # Errors
+/// As those of [`ask`].
+pub(super) fn ask_member(
+    state: &mut State,
+    with: Member,
+    (file, act): (Number, Act),
+    step: Step,
+    behind: Behind,
+) -> Outcome {
+    let late = || Error::new(ErrorKind::Busy, "it is on another machine");
+    let asker = state.members.as_ref().and_then(|members| members.asker()).ok_or_else(late)?;
     if let Some(outcome) = state.far.outcome(asker, file, step as u8) {
         return outcome;
     }

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::Ordering;
 
-use terral_format::ids::{Number, SessionSlot};
-use terral_format::local::geometry::FILE_BYTES_MAX;
+use terral_format::ids::{Member, Number, SessionSlot};
+use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX};
 use terral_format::local::tables::access;
 use terral_format::wire::far::{Act, BYTES_MAX, Done};
 use terral_format::wire::far_files::{CALL_MAX, Handle, PIECE_MAX, Piece};
 use terral_format::wire::message::Reply;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::asking::{Step, ask, is_asked, number_of};
-use super::role::Behind;
-use super::{committing, shown};
+use super::asking::{Step, ask, ask_member, is_asked, number_of};
+use super::role::{Behind, part_of};
+use super::{committing, parts, shown};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 
@@ -64,14 +64,68 @@ pub fn read(
         return Ok(Reply::Extent(kept));
     }
     let whole = bytes.saturating_add(piece.more as usize).min(BYTES_MAX);
-    let act = Act::Read { at, bytes: whole as u32, kept: false };
-    let (_, mut read) = ask(state, (file, act), Step::Read, |_| Behind::Nothing)?;
-    let ends = read.len() < whole;
+    let (mut read, ends) = read_anywhere(state, file, (at, bytes, whole))?;
     let rest = read.split_off(bytes.min(read.len()));
     if !rest.is_empty() {
         state.far.pieces.was_read(call, at + read.len() as u64, rest, ends);
     }
     Ok(Reply::Extent(read))
+}
+
+/// Reads so many bytes, or, if a member keeps the chunk in which they begin, as many of them as are
+/// in that, but no fewer than `least`; and whether the file ends there.
+fn read_anywhere(
+    state: &mut State,
+    file: Number,
+    (at, least, whole): (u64, usize, usize),
+) -> Result<(Vec<u8>, bool)> {
+    let act = Act::Read { at, bytes: whole as u32, kept: false, direct: true };
+    if !is_asked(state, file, Step::ReadWhole) {
+        let (member, size) = match ask(state, (file, act), Step::Read, |_| Behind::Nothing)? {
+            (Done::With { member, size }, _) => (member, size),
+            (_, read) => {
+                let ends = read.len() < whole;
+                return Ok((read, ends));
+            }
+        };
+        let there = size.saturating_sub(at).min(CHUNK_BYTES - at % CHUNK_BYTES) as usize;
+        let (there, ends) = (there.min(whole), at + whole as u64 > size);
+        if there >= least.min(size.saturating_sub(at) as usize)
+            && let Some(mut read) = read_of(state, member, file, (at, there as u32))?
+        {
+            read.resize(there, 0);
+            let ends = ends && at + there as u64 == size;
+            return Ok((read, ends));
+        }
+    }
+    let act = Act::Read { at, bytes: whole as u32, kept: false, direct: false };
+    let (_, read) = ask(state, (file, act), Step::ReadWhole, |_| Behind::Nothing)?;
+    let ends = read.len() < whole;
+    Ok((read, ends))
+}
+
+/// Reads bytes of a chunk that a member keeps, as far as they were written. `None`: it does not any
+/// more.
+fn read_of(
+    state: &mut State,
+    member: Member,
+    file: Number,
+    (at, bytes): (u64, u32),
+) -> Result<Option<Vec<u8>>> {
+    if bytes == 0 {
+        return Ok(Some(Vec::new()));
+    }
+    if state.members.as_ref().is_some_and(|members| members.me() == member) {
+        let (index, within) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as u32);
+        return parts::copy(state, file, index, (within, bytes as usize));
+    }
+    let act = part_of(at, bytes);
+    match ask_member(state, member, (file, act), Step::ReadPart, Behind::Nothing) {
+        Ok((Done::Read, read)) => Ok(Some(read)),
+        Err(error) if state.fetches.is_waiting() => Err(error),
+        // Its home says what became of it.
+        _ => Ok(None),
+    }
 }
 
 /// Takes a piece of a call; with the last one, all of it is written.

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::{Act, Answer, Done, Id, Question, What, Written};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -63,6 +64,20 @@ pub trait Relay: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What a client is told.
     fn give_back(&self, of: Number, which: (u64, u64), part: (u32, u32)) -> Outcome;
+
+    /// A chunk of a file of another member is to come here, and stay, as the act says. False: it
+    /// cannot.
+    ///
+    /// # Errors
+    /// As those of [`Relay::give_back`].
+    fn take(&self, of: Number, act: &Act) -> Result<bool>;
+
+    /// Bytes of a chunk that is here are read, from there in its file on: [`Done::Unknown`] if it
+    /// is not.
+    ///
+    /// # Errors
+    /// As those of [`Relay::give_back`].
+    fn read_part(&self, of: Number, part: (u64, u32)) -> Outcome;
 
     /// It was taken back.
     ///
@@ -264,6 +279,9 @@ impl Desk {
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
+            What::File(_, Act::ReadPart { .. } | Act::Take { .. }) if is_users => {
+                return Err(malformed("a question that is asked by members only"));
+            }
             What::File(file, act) => match in_anothers_name(file, &act, (from, me)) {
                 Some(wrong) => return Err(malformed(wrong)),
                 None if is_users => (file, act.stripping()),
@@ -325,6 +343,14 @@ impl Desk {
             Act::Took { index, stamp } => {
                 relay.took(job.number(), (index, stamp))?;
                 Ok((Done::Done, Vec::new()))
+            }
+            act @ Act::Take { .. } => {
+                let takes = relay.take(job.number(), &act)?;
+                Ok((if takes { Done::Done } else { Done::Unknown }, Vec::new()))
+            }
+            Act::ReadPart { index, at, bytes } => {
+                let begin = index.saturating_mul(CHUNK_BYTES).saturating_add(at.into());
+                relay.read_part(job.number(), (begin, bytes))
             }
             act @ (Act::ReadMapped { .. } | Act::WriteMapped { .. }) => {
                 relay.through_map(job.number(), &act, &job.bytes)
@@ -395,6 +421,8 @@ impl Desk {
 /// What is wrong with a question, if it is asked in another one's name, or of another one's file.
 fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Option<&'static str> {
     match *act {
+        // Of a chunk that is here, whosever it is.
+        Act::ReadPart { .. } => None,
         act if file.born() != owner(act, from, me) => {
             Some("a question about a file of another member")
         }
@@ -411,6 +439,7 @@ fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Op
         | Act::Return { by, .. }
         | Act::Offer { by, .. }
         | Act::Accept { by, .. }
+        | Act::Kept { by, .. }
             if by != from =>
         {
             Some("something in the name of another member")

@@ -14,7 +14,6 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
         | Act::Truncate { .. }
         | Act::Lock(_)
         | Act::Wrote { .. }
-        | Act::Return { .. }
         | Act::Merge { .. }
         | Act::Place(Placing::Copy { .. })
         | Act::Took { .. } => done == Done::Done,
@@ -22,13 +21,19 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
             Done::Offered { bytes, .. } => u64::from(bytes) <= CHUNK_BYTES,
             done => matches!(done, Done::Lent { count: 1, .. } | Done::Unknown),
         },
-        Act::WriteMapped { .. } => matches!(done, Done::Done | Done::Unknown),
+        Act::Return { .. } => matches!(done, Done::Done | Done::Stays),
+        Act::Kept { .. } => matches!(done, Done::Lent { count: 1, .. } | Done::Unknown),
+        Act::WriteMapped { .. } | Act::Take { .. } => {
+            matches!(done, Done::Done | Done::Unknown)
+        }
         Act::Borrow { count: most, .. } => match done {
             Done::Lent { count, .. } => (1..=*most).contains(&count),
             done => done == Done::Unknown,
         },
         Act::Grow { .. } => matches!(done, Done::Done | Done::Unknown),
-        Act::GiveBack { bytes: most, .. } | Act::ReadMapped { bytes: most, .. } => match done {
+        Act::GiveBack { bytes: most, .. }
+        | Act::ReadPart { bytes: most, .. }
+        | Act::ReadMapped { bytes: most, .. } => match done {
             Done::Read => bytes <= *most as usize,
             done => done == Done::Unknown && bytes == 0,
         },
@@ -36,7 +41,10 @@ pub(super) fn fits(act: &Act, done: Done, bytes: usize) -> bool {
             Done::Held(held) => held.range.is_sane(),
             done => done == Done::Done,
         },
-        Act::Read { bytes: most, .. } => done == Done::Read && bytes <= *most as usize,
+        Act::Read { bytes: most, direct, .. } => match done {
+            Done::With { .. } => *direct && bytes == 0,
+            done => done == Done::Read && bytes <= *most as usize,
+        },
         Act::Write { .. } => matches!(done, Done::Written(_)),
         Act::Recall { .. } => matches!(done, Done::Written(_) | Done::Unknown),
         Act::Fencing(..) => matches!(done, Done::Fenced(_)),

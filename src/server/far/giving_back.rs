@@ -107,7 +107,7 @@ pub(super) fn tick(state: &mut State) {
 }
 
 /// The pages of a chunk that were written.
-fn places(state: &State, entry: MapEntry) -> Vec<Stored> {
+pub(super) fn places(state: &State, entry: MapEntry) -> Vec<Stored> {
     let (lanes, first) = (state.storage.memory().lanes(), entry.page().0);
     let is_valid =
         |page: &u32| matches!(pages::state(lanes, first + page), PageState::Valid { .. });
@@ -141,6 +141,9 @@ pub fn took(state: &mut State, file: Number, index: u64, stamp: u64) -> Result<(
 
 /// What is to go back is said to its home; what is back is forgotten.
 pub(super) fn go_on(state: &mut State) {
+    if state.departs {
+        state.far.loans.all_leave();
+    }
     for file in state.far.loans.files() {
         let Some(known) = state.far.loans.get(file).filter(|known| known.returning) else {
             continue;
@@ -152,7 +155,7 @@ pub(super) fn go_on(state: &mut State) {
         if is_mapped && !state.far.is_removed(file.born()) {
             continue;
         }
-        if entries.is_empty() || state.far.is_removed(file.born()) {
+        if (entries.is_empty() && !state.far.parts.has(file)) || state.far.is_removed(file.born()) {
             is_over(state, file);
         } else if !said {
             say_return(state, file, &entries, slot);
@@ -178,11 +181,20 @@ fn say_return(
     let indices: Vec<u64> = entries.iter().map(|(index, _)| *index).collect();
     let runs = indices.chunk_by(|one, next| one + 1 == *next);
     for run in runs.flat_map(|run| run.chunks(RETURNED_MAX as usize)) {
-        let act = Act::Return { by, first: run[0], count: run.len() as u32 };
+        let leaves = state.departs;
+        let act = Act::Return { by, first: run[0], count: run.len() as u32, leaves };
         asking::say_once(state, file, act);
     }
     if let Some(known) = state.far.loans.get_mut(file) {
         known.said = true;
+    }
+}
+
+/// The home of a file says that what is here of it may stay, as nobody has it open.
+pub(super) fn may_stay(state: &mut State, file: Number) {
+    if !state.departs && state.far.loans.may_stay(file) {
+        // What its home is told then is told; what is not, the next process tells.
+        let _ = asking::closed(state, file);
     }
 }
 

@@ -19,8 +19,8 @@ use terral_format::{ErrorKind, Result};
 use terral_partition::terms::Terms;
 use terral_store::sparse::Sparse;
 
-use super::asking;
 use super::role::Outcome;
+use super::{asking, keeping};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
@@ -66,8 +66,8 @@ pub struct Lent {
     stamp: u64,
     coming: BTreeMap<(Ino, u64), Coming>,
     uses: BTreeMap<Ino, Use>,
-    /// What came back, and who had it has not heard that yet.
-    untold: BTreeSet<(Ino, u64)>,
+    /// What came back, and who had it has not heard that yet, as he is told with this stamp.
+    untold: BTreeSet<(Ino, u64, Member, u64)>,
 }
 
 impl Lent {
@@ -76,9 +76,17 @@ impl Lent {
         self.stamp
     }
 
-    /// Whether who had a chunk last has heard that he has it no more.
+    /// Whether all who had a chunk have heard that they have it no more.
     pub(super) fn is_told(&self, ino: Ino, index: u64) -> bool {
-        !self.untold.contains(&(ino, index))
+        let of = |member| (ino, index, member, u64::MIN);
+        let mut untold = self.untold.range(of(Member::LEAST)..);
+        untold.next().is_none_or(|untold| (untold.0, untold.1) != (ino, index))
+    }
+
+    /// Whether nothing of a file was needed here for so long.
+    pub(super) fn is_calm(&self, ino: Ino, now: Tick, calm: Duration) -> bool {
+        let last = self.uses.get(&ino).filter(|used| used.needed > 0).map(|used| used.last);
+        last.is_none_or(|last| now.since(last) > calm)
     }
 
     fn may_lend(&mut self, ino: Ino, is_empty: bool, now: Tick) -> bool {
@@ -114,11 +122,13 @@ pub fn lend_to(
         let is_free = may && state.storage.take_unused(&state.sessions, slot, index);
         let is_its = state.storage.with(slot, index) == Some(to);
         let is_its = is_its && !state.storage.is_wanted(ino, index);
+        let is_its = is_its && state.storage.placed(slot, index).is_none();
         let end = index.saturating_add(1).saturating_mul(CHUNK_BYTES);
         let fits = is_its || (is_free && charging::grow(state, ino, end).is_ok());
         if !fits || (is_free && state.storage.lend(slot, index, to).is_err()) {
             break;
         }
+        state.far.stripes.is_lent(ino, index);
         lent += 1;
     }
     if lent == 0 {
@@ -130,26 +140,33 @@ pub fn lend_to(
     Ok(Reply::LentTo(LentTo { count: lent, size, stamp }))
 }
 
-/// A member wants chunks of its to be asked back.
+/// A member wants chunks of its to be asked back, and may be about to leave.
+///
+/// # Errors
+/// None.
 pub fn bring_back(
     state: &mut State,
-    (ino, with): (Ino, Member),
+    (ino, with, leaves): (Ino, Member, bool),
     (first, count): (u64, u32),
-) -> Result<()> {
+) -> Result<Reply> {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
     for index in first..first.saturating_add(u64::from(count.min(RETURNED_MAX))) {
         let has = slot.and_then(|slot| state.storage.with(slot, index));
         let coming = state.far.lent.coming.get(&(ino, index));
+        let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
         if has == Some(with) {
-            want(state, ino, index, with);
+            if (!kept || leaves) && !keeping::goes_on(state, ino, index, (with, leaves)) {
+                want(state, ino, index, with);
+            }
         } else if coming.is_none_or(|coming| coming.with != with) {
             tell_taken(state, ino, index, with);
         }
     }
-    Ok(())
+    let stays = state.far.stripes.of(ino).is_some() && !leaves;
+    Ok(if stays { Reply::Again } else { Reply::Done })
 }
 
-fn want(state: &mut State, ino: Ino, index: u64, with: Member) {
+pub(super) fn want(state: &mut State, ino: Ino, index: u64, with: Member) {
     let wanted = Wanted::of(with, state.world.now(), false);
     state.storage.want((ino, index), wanted, None);
 }
@@ -163,20 +180,41 @@ pub fn bring_all_back(state: &mut State) {
 /// The same of one file.
 pub fn bring_all_of(state: &mut State, ino: Ino) {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
-    let away = slot.map(|slot| state.storage.away(slot)).unwrap_or_default();
-    away.into_iter().for_each(|(index, with)| want(state, ino, index, with));
+    let Some(slot) = slot else { return };
+    for (index, with) in state.storage.away(slot) {
+        if state.storage.placed(slot, index).is_none() {
+            want(state, ino, index, with);
+        }
+    }
 }
 
 /// A member has a file open no more, and has nothing of it; what one had that was removed is lost,
 /// and stays so.
 pub fn has_nothing(state: &mut State, ino: Ino, member: Member) {
-    if state.far.removed_of(member).is_some() {
+    if state.far.removed_of(member).is_some() || is_closed(state, ino, member) {
         return;
     }
     if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
         state.storage.has_nothing(FileRef { ino, slot }, member);
     }
-    state.far.lent.untold.retain(|(of, _)| *of != ino);
+    state.far.lent.untold.retain(|(of, ..)| *of != ino);
+}
+
+/// A member has a striped file open no more: what it has of it that it has not spoken of comes
+/// here. Whether it is one.
+fn is_closed(state: &mut State, ino: Ino, member: Member) -> bool {
+    if state.far.stripes.of(ino).is_none() {
+        return false;
+    }
+    let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    for (index, with) in slot.map(|slot| state.storage.away(slot)).unwrap_or_default() {
+        let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
+        let spoken = state.far.stripes.returned.get(&(ino, index)) == Some(&with);
+        if with == member && !kept && !spoken {
+            want(state, ino, index, with);
+        }
+    }
+    true
 }
 
 /// Asks for what is wanted back.
@@ -219,24 +257,25 @@ pub(super) fn ask_back(state: &mut State) {
     }
 }
 
-fn tell(state: &mut State, to: Member, ino: Ino, act: Act) {
+pub(super) fn tell(state: &mut State, to: Member, ino: Ino, act: Act) {
     let Some(members) = &state.members else { return };
     let Some(file) = members.number(ino) else { return };
     let (by, now) = (members.me(), state.world.now());
     state.far.asks_user((to, by), (file, act), now);
 }
 
-fn tell_taken(state: &mut State, ino: Ino, index: u64, with: Member) {
+pub(super) fn tell_taken(state: &mut State, ino: Ino, index: u64, with: Member) {
     let stamp = state.far.lent.next_stamp(state.starts);
     if state.far.removed_of(with).is_none() && asking::live(state).is_ok() {
-        state.far.lent.untold.insert((ino, index));
+        state.far.lent.untold.insert((ino, index, with, stamp));
         tell(state, with, ino, Act::Took { index, stamp });
     }
 }
 
 /// Who had a chunk has heard that it is here.
-pub(super) fn is_told(state: &mut State, file: Number, index: u64) {
-    state.far.lent.untold.remove(&(Ino(file.counted()), index));
+pub(super) fn is_told(state: &mut State, from: Member, file: Number, (index, stamp): (u64, u64)) {
+    state.far.lent.untold.remove(&(Ino(file.counted()), index, from, stamp));
+    state.far.stripes.is_unsettled(Ino(file.counted()));
 }
 
 /// A part of a chunk has come, or does not.
@@ -280,6 +319,7 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
     let slot = slot.filter(|slot| state.storage.with(*slot, index) == Some(with));
     let Some(slot) = slot else {
         state.storage.forget_wanted(ino, index);
+        state.far.has_news();
         return Ok(());
     };
     let mut bytes = Vec::new();
@@ -300,7 +340,13 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
         return Ok(());
     }
     owing::owe(state, ino);
+    let is_striped = state.far.stripes.of(ino).is_some();
+    if let Some(uses) = state.far.lent.uses.get_mut(&ino).filter(|_| is_striped) {
+        // It is not sent away before who needs it has it.
+        uses.last = state.world.now();
+    }
     tell_taken(state, ino, index, with);
+    state.far.stripes.is_unsettled(ino);
     state.commit()
 }
 
@@ -331,6 +377,7 @@ pub(super) fn tick(state: &mut State) {
 /// A member is none any more: what it has does not come.
 pub(super) fn removed(state: &mut State, member: Member) {
     state.far.lent.coming.retain(|_, coming| coming.with != member);
+    state.far.lent.untold.retain(|(_, _, with, _)| *with != member);
 }
 
 /// What was born here is no more.
@@ -338,7 +385,7 @@ pub fn forget(state: &mut State, ino: Ino) {
     state.storage.forget_mapped(ino);
     let Lent { coming, uses, untold, .. } = &mut state.far.lent;
     coming.retain(|(of, _), _| *of != ino);
-    untold.retain(|(of, _)| *of != ino);
+    untold.retain(|(of, ..)| *of != ino);
     uses.remove(&ino);
     let wanted = state.storage.wanted().map(|(which, _)| *which);
     let wanted: Vec<_> = wanted.filter(|(of, _)| *of == ino).collect();

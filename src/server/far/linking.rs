@@ -3,10 +3,12 @@
 
 use terral_format::Result;
 use terral_format::ids::Member;
-use terral_format::wire::far::{Answer, Written};
+use terral_format::wire::far::{Answer, Done, Written};
 
 use super::role::Heard;
-use super::{asking, committing, giving_back, holders, lent, locking, places, shown};
+use super::{
+    asking, committing, giving_back, holders, lent, locking, parts, places, shown, stripes,
+};
 use crate::core::state::State;
 
 /// What a server keeps at most of what others want written, before it is written, bytes.
@@ -27,6 +29,7 @@ pub fn take_questions(
     // What it needs random bits for is tried again.
     let _ = committing::go_on(state);
     asking::say_unlocked(state);
+    stripes::go_on(state);
     lent::ask_back(state);
     giving_back::go_on(state);
     let others = state.members.as_ref().map_or(0, |members| members.others().len());
@@ -47,8 +50,24 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
     let gone = match state.far.answered(from, &answer, bytes) {
         None => return Ok(()),
         Some(Heard::Read(ahead)) => {
-            shown::came(state, &ahead, answer.result.ok().map(|_| bytes));
+            match answer.result {
+                Ok(Done::With { member, .. }) => shown::is_with(state, &ahead, member),
+                result => shown::came(state, &ahead, result.ok().map(|_| bytes)),
+            }
             return Ok(());
+        }
+        Some(Heard::Part(file, which, outcome)) => return parts::came(state, file, which, outcome),
+        Some(Heard::Kept(file, which, is)) => {
+            parts::heard(state, file, which, is);
+            return state.commit();
+        }
+        Some(Heard::Refused(file, which)) => {
+            stripes::refused(state, from, file, which);
+            return Ok(());
+        }
+        Some(Heard::Stays(file)) => {
+            giving_back::may_stay(state, file);
+            return state.commit();
         }
         Some(Heard::Unlocked(file, owner)) => {
             locking::was_unlocked(state, file, owner);
@@ -62,8 +81,8 @@ pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
             return lent::came(state, file, part, outcome);
         }
         Some(Heard::Merged(batch, outcome)) => return committing::came(state, batch, outcome),
-        Some(Heard::Told(file, index)) => {
-            lent::is_told(state, file, index);
+        Some(Heard::Told(file, which)) => {
+            lent::is_told(state, from, file, which);
             return Ok(());
         }
         Some(Heard::Gone(gone)) => gone,
@@ -86,6 +105,7 @@ pub fn connected(state: &mut State, with: Member) -> Result<()> {
     resume(state)?;
     state.far.connected(with);
     state.far.loans.connected(with);
+    stripes::connected(state, with);
     holders::connected(state, with);
     Ok(())
 }
@@ -95,6 +115,7 @@ pub fn removed(state: &mut State, member: Member) {
     let left = state.members.as_ref().is_some_and(|members| members.has_left(member));
     state.far.removed(member, left);
     lent::removed(state, member);
+    parts::removed(state, member);
     committing::removed(state, member);
     holders::removed(state, member);
 }
@@ -115,6 +136,7 @@ pub fn tick(state: &mut State) {
     let now = state.world.now();
     let failed = state.far.tick(now);
     failed.iter().for_each(|ahead| shown::came(state, ahead, None));
+    stripes::tick(state);
     lent::tick(state);
     giving_back::tick(state);
     committing::tick(state);

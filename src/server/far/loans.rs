@@ -22,6 +22,8 @@ pub(super) struct Loan {
     pub(super) returning: bool,
     /// Its home has been told so, in the session that there is.
     pub(super) said: bool,
+    /// It says that what is here may stay.
+    pub(super) stays: bool,
     /// By which stamp each was lent to this process.
     pub(super) since: BTreeMap<u64, u64>,
 }
@@ -32,6 +34,8 @@ pub struct Loans {
     files: BTreeMap<Number, Loan>,
     /// What was asked back before it had come: an answer that lends it with an older stamp is void.
     fences: BTreeMap<(Number, u64), u64>,
+    /// This server is about to leave.
+    leaves: bool,
     /// Chunks that requests have come here with all that is in them.
     arriving: BTreeMap<(Number, u64), Arriving>,
 }
@@ -53,8 +57,8 @@ impl Loans {
     pub(super) fn apply(&mut self, member: &Membership) {
         match member {
             Membership::Borrows { ino, file } => {
-                let (returning, said, since) = Default::default();
-                self.files.insert(*file, Loan { ino: *ino, returning, said, since });
+                let (returning, said, stays, since) = Default::default();
+                self.files.insert(*file, Loan { ino: *ino, returning, said, stays, since });
             }
             Membership::Returned { ino } => self.files.retain(|_, loan| loan.ino != *ino),
             _ => {}
@@ -78,7 +82,40 @@ impl Loans {
     pub fn was_lent(&mut self, file: Number, index: u64, stamp: u64) {
         if let Some(loan) = self.files.get_mut(&file) {
             loan.since.insert(index, stamp);
-            (loan.returning, loan.said) = (false, false);
+            (loan.returning, loan.said, loan.stays) = (false, false, false);
+        }
+    }
+
+    /// Chunks come that are to stay here, whoever has the file open.
+    pub fn begins_to_keep(&mut self, file: Number) {
+        if let Some(loan) = self.files.get_mut(&file) {
+            (loan.returning, loan.said, loan.stays) = (true, true, true);
+        }
+    }
+
+    /// By which stamp a chunk came to this process.
+    pub fn since(&self, file: Number, index: u64) -> Option<u64> {
+        self.files.get(&file)?.since.get(&index).copied()
+    }
+
+    /// It is not here any more.
+    pub(super) fn is_returned(&mut self, file: Number, index: u64) {
+        if let Some(loan) = self.files.get_mut(&file) {
+            loan.since.remove(&index);
+        }
+    }
+
+    /// The home of a file says that what is here of it may stay. Whether nobody has it open.
+    pub(super) fn may_stay(&mut self, file: Number) -> bool {
+        let loan = self.files.get_mut(&file).filter(|loan| loan.returning && loan.said);
+        loan.map(|loan| loan.stays = true).is_some()
+    }
+
+    /// This server is about to leave: all goes back.
+    pub(super) fn all_leave(&mut self) {
+        if !std::mem::replace(&mut self.leaves, true) {
+            let loans = self.files.values_mut();
+            loans.for_each(|loan| (loan.returning, loan.said, loan.stays) = (true, false, false));
         }
     }
 
@@ -123,7 +160,10 @@ impl Loans {
     /// Nobody here has a file open any more. Whether chunks of it are to go back first.
     pub(super) fn must_return(&mut self, file: Number) -> bool {
         let loan = self.files.get_mut(&file);
-        loan.map(|loan| loan.returning = true).is_some()
+        loan.is_some_and(|loan| {
+            loan.returning = true;
+            !loan.stays
+        })
     }
 
     /// There is a new session: what was said in the one before may be known to nobody.

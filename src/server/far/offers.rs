@@ -8,6 +8,7 @@
 //! and who has what afterwards (`lent`).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use terral_format::ids::{Ino, Member};
 use terral_format::local::entry::MapEntry;
@@ -18,20 +19,65 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
+use crate::core::world::Tick;
 use crate::debts::owing;
 use crate::storage::{bringing, mapping};
 
+/// So long a chunk may take to where it is to be.
+const TAKES: Duration = Duration::from_secs(5);
+/// And who maps one to say that he has it: he may be gone.
+const MAPS: Duration = Duration::from_secs(60);
+
 /// A chunk that was offered.
-struct Offer {
-    to: Member,
-    stamp: u64,
+pub(super) struct Offer {
+    pub(super) to: Member,
+    pub(super) stamp: u64,
     /// What the offer has left in the map.
-    entry: MapEntry,
+    pub(super) entry: MapEntry,
+    /// When.
+    pub(super) since: Tick,
+    /// To be kept there, and not to be mapped: so many bytes of it count.
+    pub(super) takes: Option<u32>,
 }
 
 /// See the module.
 #[derive(Default)]
 pub struct Offers(BTreeMap<(Ino, u64), Offer>);
+
+impl Offers {
+    /// How many chunks are on their way to where they are to be.
+    pub(super) fn taken(&self) -> usize {
+        self.0.values().filter(|offer| offer.takes.is_some()).count()
+    }
+
+    pub(super) fn has(&self, ino: Ino, index: u64) -> bool {
+        self.0.contains_key(&(ino, index))
+    }
+
+    pub(super) fn begin(&mut self, which: (Ino, u64), offer: Offer) {
+        self.0.insert(which, offer);
+    }
+
+    /// A chunk has come where it is to be, by this stamp. Gives its entry, and how many bytes of it
+    /// counted, if that is so.
+    pub(super) fn end(&mut self, which: (Ino, u64), of: (Member, u64)) -> Option<(MapEntry, u32)> {
+        let offer = self.0.get(&which).filter(|offer| (offer.to, offer.stamp) == of)?;
+        let (entry, bytes) = (offer.entry, offer.takes?);
+        self.0.remove(&which);
+        Some((entry, bytes))
+    }
+
+    /// What has taken too long does not count any more.
+    pub(super) fn expire(&mut self, now: Tick) {
+        let bound = |offer: &Offer| if offer.takes.is_some() { TAKES } else { MAPS };
+        self.0.retain(|_, offer| now.since(offer.since) < bound(offer));
+    }
+
+    /// What a member was to take does not count any more.
+    pub(super) fn forget_taken(&mut self, by: Member) {
+        self.0.retain(|_, offer| !(offer.takes.is_some() && offer.to == by));
+    }
+}
 
 /// Offers of these chunks count nothing any more.
 pub fn forget(state: &mut State, ino: Ino, (first, count): (u64, u32)) {
@@ -51,7 +97,9 @@ fn file_of(state: &State, ino: Ino) -> Option<FileRef> {
 
 /// Whether a member has a chunk, and nobody wants it back.
 fn is_its(state: &State, file: FileRef, index: u64, to: Member) -> bool {
-    state.storage.with(file.slot, index) == Some(to) && !state.storage.is_wanted(file.ino, index)
+    let is_wanted = state.storage.is_wanted(file.ino, index);
+    let is_kept = state.storage.placed(file.slot, index).is_some();
+    state.storage.with(file.slot, index) == Some(to) && !is_wanted && !is_kept
 }
 
 fn lent(state: &mut State, file: FileRef, index: u64) -> Reply {
@@ -86,7 +134,8 @@ pub fn offer(state: &mut State, (ino, to): (Ino, Member), index: u64) -> Result<
         entry = offered.ok_or_else(mapped)?;
     }
     let stamp = state.far.lent.next_stamp(state.starts);
-    state.far.offers.0.insert((ino, index), Offer { to, stamp, entry });
+    let offer = Offer { to, stamp, entry, since: state.world.now(), takes: None };
+    state.far.offers.0.insert((ino, index), offer);
     let size = state.storage.size(file.slot);
     let inside = size.saturating_sub(index * CHUNK_BYTES).min(CHUNK_BYTES) as u32;
     let bytes = if entry.is_absent() { 0 } else { inside };
@@ -107,7 +156,8 @@ pub fn accepted(
         return Ok(lent(state, file, index));
     }
     let offer = state.far.offers.0.remove(&(ino, index));
-    let offer = offer.filter(|offer| (offer.to, offer.stamp) == (to, stamp));
+    let offer =
+        offer.filter(|offer| (offer.to, offer.stamp) == (to, stamp) && offer.takes.is_none());
     let Some(Offer { entry, .. }) = offer else { return Ok(Reply::Again) };
     let now = state.storage.memory().entry(file.slot, index);
     let same = now == entry || (!does(Step::CompareOffers) && now.is_chunk_of(entry));
@@ -116,6 +166,7 @@ pub fn accepted(
         return Ok(Reply::Again);
     }
     state.storage.hand_over(file.slot, index, entry, to)?;
+    state.far.stripes.is_lent(ino, index);
     owing::owe(state, ino);
     Ok(lent(state, file, index))
 }

@@ -17,9 +17,14 @@ use super::holders::Holders;
 use super::lent::Lent;
 use super::loans::Loans;
 use super::offers::Offers;
+use super::parts::Parts;
 use super::pieces::Pieces;
 use super::shown::Shown;
+use super::striped::Stripes;
 use crate::core::world::Tick;
+use taking::place_of;
+
+pub(super) use taking::part_of;
 
 /// What came of a question: with the bytes that were read.
 pub type Outcome = Result<(Done, Vec<u8>)>;
@@ -53,6 +58,8 @@ pub(super) struct Asked {
     asker: Option<Asker>,
     /// Of what is read to be kept: since when its file has been.
     kept: Option<u64>,
+    /// Of what comes here to stay: by which stamp.
+    takes: Option<u64>,
     since: Tick,
     /// Which process of its home it was said to first.
     of: Option<u64>,
@@ -95,6 +102,9 @@ pub struct Far {
     pub(super) holders: Holders,
     pub(super) lent: Lent,
     pub(super) offers: Offers,
+    /// Over which members the parts of files that were born here lie.
+    pub stripes: Stripes,
+    pub(super) parts: Parts,
     /// Chunks of other members' files that are here.
     pub loans: Loans,
     /// What was written here to other members' files, and not committed yet.
@@ -114,8 +124,17 @@ pub(super) enum Heard {
     /// A part of a chunk of a file that was born here, which begins there, was asked for with this
     /// stamp, and what came of it.
     GaveBack(Number, (u64, u32, u64), Outcome),
-    /// Who had a chunk of such a file has heard that it is here.
-    Told(Number, u64),
+    /// Who had a chunk of such a file has heard that it is here, as he was told with this stamp.
+    Told(Number, (u64, u64)),
+    /// A part of a chunk that is to stay here, which begins there in its file, was asked for with
+    /// this stamp.
+    Part(Number, (u64, u64), Outcome),
+    /// Whether a chunk that has come by this stamp is kept here.
+    Kept(Number, (u64, u64), bool),
+    /// What is here of a file may stay.
+    Stays(Number),
+    /// Who was to take a chunk, with this stamp, cannot.
+    Refused(Number, (u64, u64)),
     /// A part of the batch with this id was written at its file's home, or not.
     Merged(u64, Result<()>),
 }
@@ -133,11 +152,12 @@ impl Far {
     pub fn apply(&mut self, member: &Membership) {
         self.loans.apply(member);
         self.batches.apply(member);
+        self.stripes.apply(member);
     }
 
     /// The records that lead here from nothing.
     pub fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
-        self.loans.snapshot().chain(self.batches.snapshot())
+        self.loans.snapshot().chain(self.batches.snapshot()).chain(self.stripes.snapshot())
     }
 
     /// Whether nothing was asked, and nothing is kept for a call.
@@ -203,8 +223,9 @@ impl Far {
         let to = file.born();
         self.asked += 1;
         let (of, sent, outcome) = (None, false, None);
-        let kept = None;
-        let asked = Asked { id, to, file, act, behind, asker, kept, since, of, sent, outcome };
+        let (kept, takes) = (None, None);
+        let asked =
+            Asked { id, to, file, act, behind, asker, kept, takes, since, of, sent, outcome };
         self.questions.insert(self.asked, asked);
     }
 
@@ -237,16 +258,6 @@ impl Far {
         }
     }
 
-    /// Something is to be read, and kept.
-    pub(super) fn reads_ahead(&mut self, by: Member, ahead: &Ahead, now: Tick) {
-        let Ahead { file, at, bytes, since } = *ahead;
-        let id = self.own_id(by);
-        self.asks((id, None), (file, Act::Read { at, bytes, kept: true }), Behind::Nothing, now);
-        if let Some(asked) = self.questions.get_mut(&self.asked) {
-            asked.kept = Some(since);
-        }
-    }
-
     /// The id of a question that nobody waits for, asked by this member.
     pub(super) fn own_id(&self, by: Member) -> Id {
         let (pid, index, step) = (0, 0, 0);
@@ -257,17 +268,6 @@ impl Far {
     /// Whether such a question is under way.
     pub(super) fn says(&self, file: Number, act: Act) -> bool {
         self.questions.values().any(|asked| (asked.file, asked.act) == (file, act))
-    }
-
-    /// Ends of who may have had locks that their files' homes could not take note of.
-    pub(super) fn unheard_ends(&self) -> Vec<(Number, FarOwner)> {
-        let failed = self.questions.values().filter(|asked| asked.outcome.is_some());
-        failed.filter_map(Asked::end).collect()
-    }
-
-    /// Such an end is not said again.
-    pub(super) fn forget_end(&mut self, file: Number, owner: FarOwner) {
-        self.questions.retain(|_, asked| asked.end() != Some((file, owner)));
     }
 
     /// All of a batch is at its file's home, or lost.
@@ -522,6 +522,10 @@ impl Far {
             return None;
         }
         let (act, file) = (asked.act, asked.file);
+        if let (Some(stamp), Some((at, _))) = (asked.takes, place_of(&act)) {
+            self.questions.remove(&number);
+            return Some(Heard::Part(file, (at, stamp), outcome));
+        }
         if let Act::GiveBack { index, at, stamp, .. } = act {
             self.questions.remove(&number);
             return Some(Heard::GaveBack(file, (index, at, stamp), outcome));
@@ -541,13 +545,22 @@ impl Far {
             asked.outcome = Some(outcome);
             return None;
         }
-        let is_open = outcome.is_ok_and(|(done, _)| done == Done::Open);
+        let done = outcome.ok().map(|(done, _)| done);
+        let is_open = done == Some(Done::Open);
         self.questions.remove(&number);
         match act {
             Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
             Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
-            Act::Took { index, .. } => Some(Heard::Told(file, index)),
+            Act::Took { index, stamp } => Some(Heard::Told(file, (index, stamp))),
+            Act::Return { .. } if done == Some(Done::Stays) => Some(Heard::Stays(file)),
+            Act::Take { index, stamp, .. } if done == Some(Done::Unknown) => {
+                Some(Heard::Refused(file, (index, stamp)))
+            }
+            Act::Kept { index, stamp, .. } => {
+                let is = matches!(done, Some(Done::Lent { .. }));
+                Some(Heard::Kept(file, (index, stamp), is))
+            }
             _ => None,
         }
     }
@@ -625,7 +638,7 @@ impl Asked {
 
     /// What is read to be kept.
     fn ahead(&self) -> Option<Ahead> {
-        let Act::Read { at, bytes, .. } = self.act else { return None };
+        let (at, bytes) = place_of(&self.act)?;
         Some(Ahead { file: self.file, at, bytes, since: self.kept? })
     }
 
@@ -634,6 +647,8 @@ impl Asked {
         self.behind = Behind::Nothing;
     }
 }
+
+mod taking;
 
 #[cfg(test)]
 mod queueing;

@@ -11,13 +11,14 @@ use std::ops::Range;
 use std::time::Duration;
 
 use terral_format::Result;
-use terral_format::ids::{Number, Thing};
+use terral_format::ids::{Member, Number, Thing};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::BYTES_MAX;
 use terral_format::wire::far_files::{CALL_MAX, PIECE_MAX};
 use terral_format::wire::message::Reply;
 
-use super::asking;
 use super::role::Ahead;
+use super::{asking, parts};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::core::world::Tick;
@@ -188,7 +189,7 @@ fn ask_for(state: &mut State, file: Number, blocks: &Range<u64>) -> Result<()> {
     for run in [of(waited, WAITED_MAX), of(ahead, ASKED_MAX)].concat() {
         let at = run[0] * BLOCK_BYTES;
         let bytes = (run.len() as u64 * BLOCK_BYTES).min(size - at) as u32;
-        state.far.reads_ahead(me, &Ahead { file, at, bytes, since }, now);
+        state.far.reads_ahead((me, None), &Ahead { file, at, bytes, since }, now);
     }
     if let Some(reading) = state.far.shown.files.get_mut(&file) {
         reading.asked.extend(wanted);
@@ -213,4 +214,30 @@ pub(super) fn came(state: &mut State, ahead: &Ahead, bytes: Option<&[u8]>) {
             return refused(state, file);
         }
     }
+}
+
+/// What was asked for is with a member that keeps its chunk, as its home says: it is asked of that
+/// one, and what comes after that chunk of its home again.
+pub(super) fn is_with(state: &mut State, ahead: &Ahead, member: Member) {
+    let Ahead { file, at, bytes, since } = *ahead;
+    let is_still = state.far.shown.files.get(&file).is_some_and(|reading| reading.since == since);
+    let me = state.members.as_ref().map(|members| members.me());
+    let Some(me) = me.filter(|_| is_still) else { return };
+    if state.far.removed_of(member).is_some() {
+        return refused(state, file);
+    }
+    let first = (CHUNK_BYTES - at % CHUNK_BYTES).min(bytes.into()) as u32;
+    let now = state.world.now();
+    let part = Ahead { file, at, bytes: first, since };
+    if first < bytes {
+        let (at, bytes) = (at + u64::from(first), bytes - first);
+        state.far.reads_ahead((me, None), &Ahead { file, at, bytes, since }, now);
+    }
+    if member != me {
+        return state.far.reads_ahead((me, Some(member)), &part, now);
+    }
+    let (index, within) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as u32);
+    let mut read = parts::copy(state, file, index, (within, first as usize)).ok().flatten();
+    read.iter_mut().for_each(|read| read.resize(first as usize, 0));
+    came(state, &part, read.as_deref());
 }

@@ -79,7 +79,9 @@ fn is_his(state: &State, user: &Person, file: Number) -> Option<bool> {
 fn keeps_none(act: &Act, his: bool) -> Option<Result<Done>> {
     match act {
         _ if his => None,
-        Act::Borrow { .. } | Act::Grow { .. } | Act::Accept { .. } => Some(Ok(Done::Unknown)),
+        Act::Borrow { .. } | Act::Grow { .. } | Act::Accept { .. } | Act::Kept { .. } => {
+            Some(Ok(Done::Unknown))
+        }
         Act::Return { .. } | Act::Wrote { .. } => Some(Ok(Done::Done)),
         Act::Offer { .. } => {
             let context = "a shared map of another user's file";
@@ -99,6 +101,7 @@ fn wanted(act: &Act) -> Option<(u32, u32)> {
         | Act::Grow { .. }
         | Act::Wrote { .. }
         | Act::Return { .. }
+        | Act::Kept { .. }
         | Act::Merge { .. }
         | Act::Update(_, Update::Write { .. }) => Some((WRITE, 0)),
         // A chunk goes there whole.
@@ -112,7 +115,9 @@ fn wanted(act: &Act) -> Option<(u32, u32)> {
         | Act::GiveBack { .. }
         | Act::Took { .. }
         | Act::ReadMapped { .. }
-        | Act::WriteMapped { .. } => Some((0, 0)),
+        | Act::WriteMapped { .. }
+        | Act::Take { .. }
+        | Act::ReadPart { .. } => Some((0, 0)),
         Act::Lost { .. } | Act::Place(_) => None,
     }
 }

@@ -111,6 +111,7 @@ pub fn open_ino(
     state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
     if writes {
         owing::owe(state, ino);
+        state.far.stripes.is_unsettled(ino);
         if inode.kind == Kind::File {
             granting::install_first(state, caller.session, file);
         }

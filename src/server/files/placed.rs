@@ -6,10 +6,11 @@
 //! opened by its number. What is there already is opened as always. Not here: which server it is
 //! (`naming/placement`).
 
-use terral_format::ids::Member;
+use terral_format::ids::{FileSlot, Member};
 use terral_format::local::tables::access;
 use terral_format::wire::message::{Kind, OpenHow, Reply};
 use terral_format::wire::placed::Placing;
+use terral_format::wire::placement::Layout;
 use terral_format::wire::things::Child;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -17,7 +18,7 @@ use super::opening;
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::far::placing;
+use crate::far::{layouts, placing};
 use crate::members::placement::{self, is_usual};
 use crate::naming::placement::{server_for, stores_here};
 use crate::naming::{elsewhere, lookup};
@@ -43,7 +44,7 @@ pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Re
     let storage = placement::storage_servers(state);
     let on = how.on.filter(|on| storage.contains(on) || state.members.is_none());
     match on {
-        Some(on) if is_me(&on) => opening::open(state, caller, path, how),
+        Some(on) if is_me(&on) => create_here(state, caller, path, how),
         Some(on) => create_on(state, caller, on, (path, how)),
         None => {
             if !how.exclusive && is_there(state, caller, path)? {
@@ -51,10 +52,23 @@ pub fn open(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Re
             }
             match server_for(state, caller, path)? {
                 Some(on) => Ok(Reply::Elsewhere(on)),
-                None => opening::open(state, caller, path, how),
+                None => create_here(state, caller, path, how),
             }
         }
     }
+}
+
+/// Opens or creates here; an empty file that is opened so has its parts where a pattern says.
+fn create_here(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) -> Result<Reply> {
+    let reply = opening::open(state, caller, path, how)?;
+    if let Reply::Opened { file, .. } = reply
+        && let Layout::Stripe { count, chunks } = placement::layout_of(state, path)
+        && file.slot != FileSlot::FAR
+        && state.storage.size(file.slot) == 0
+    {
+        layouts::begin(state, file.ino, (count, chunks));
+    }
+    Ok(reply)
 }
 
 /// Whether something has this name.

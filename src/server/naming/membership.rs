@@ -79,6 +79,7 @@ impl Names {
             | Membership::Lost { .. }
             | Membership::Borrows { .. }
             | Membership::Batch { .. }
+            | Membership::Striped { .. }
             | Membership::Merged { .. }
             | Membership::Policies(_)
             | Membership::Placement(_)

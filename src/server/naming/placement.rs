@@ -36,7 +36,7 @@ pub fn stores_here(state: &State) -> bool {
 /// As those of [`choose`].
 pub fn server_for(state: &mut State, caller: &Caller, path: &[u8]) -> Result<Option<Member>> {
     match placement::layout_of(state, path) {
-        Layout::Here if stores_here(state) => Ok(None),
+        Layout::Here | Layout::Stripe { .. } if stores_here(state) => Ok(None),
         Layout::One(member) if placement::storage_servers(state).contains(&member) => {
             Ok(Some(member))
         }

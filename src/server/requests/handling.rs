@@ -21,7 +21,7 @@ use crate::authority::principals::Principals;
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
-use crate::far::asking;
+use crate::far::{asking, stripes};
 use crate::files::closing;
 use crate::members::requiring;
 use crate::naming::creating;
@@ -120,7 +120,8 @@ pub fn handle_again(state: &mut State, session: SessionSlot, taken: &Taken) -> O
 /// Whether to let the caller wait: memory is full, but the spill or the drain will free some.
 fn must_park(state: &mut State, reply: &Reply, taken: &Taken) -> bool {
     let full = matches!(reply, Reply::Failed(error) if error.kind == ErrorKind::NoSpace);
-    let owed = full && (jobs::can_spill(state) || eviction::can_drain(state));
+    let owed =
+        full && (jobs::can_spill(state) || eviction::can_drain(state) || stripes::can_send(state));
     let request = frame::decode::<Envelope<'_>>(&taken.message).map(|asked| asked.request);
     let chunks = request.is_ok_and(|request| request.needs_chunks());
     owed && chunks && !taken.told && !state.leaving

@@ -19,6 +19,10 @@ pub fn answer(state: &mut State, file: FileRef, chunk: Option<(u64, u64)>) -> Re
         attributes::own(state, file.ino);
         return Ok(Reply::Done);
     };
+    if state.far.loans.has(file.ino) {
+        // What is marked there is its home's to give.
+        return Ok(Reply::Again);
+    }
     let now = granting::own(state, file, index)?;
     Ok(if now.is_chunk_of(MapEntry(used)) { Reply::Done } else { Reply::Again })
 }

@@ -11,7 +11,9 @@ use crate::authority::audit::Who;
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::deferred::preallocating;
-use crate::far::{asking, calls, committing, giving_back, holders, lent, offers, through};
+use crate::far::{
+    asking, calls, committing, giving_back, holders, layouts, lent, offers, parts, stripes, through,
+};
 use crate::files::{closing, far_reads, opening, placed};
 use crate::locks::Waiter;
 use crate::members::{control, placement as roles, policies, requiring};
@@ -22,7 +24,7 @@ use crate::requests::{executing, far_locks, fencing, late, locking, presenting, 
 use crate::sharing::{
     arriving, batching, borrowing, containers, departing, everywhere, keeping, leaving,
 };
-use crate::sharing::{revoking, safety, succeeding, transacting};
+use crate::sharing::{revoking, safety, staying, succeeding, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -185,9 +187,19 @@ fn of_members(state: &mut State, own: SessionSlot, request: FarFile<'_>) -> Resu
             Ok(())
         }
         FarFile::Lost(ino, by, token) => orphans::lost_a_name(state, ino, (by, token)),
-        FarFile::BringBack(ino, with, first, count) => {
+        FarFile::BringBack(ino, with, first, count, leaves) => {
             offers::forget(state, ino, (first, count));
-            lent::bring_back(state, (ino, with), (first, count))
+            return lent::bring_back(state, (ino, with, leaves), (first, count));
+        }
+        FarFile::Where(ino, at) => return Ok(layouts::of_byte(state, ino, at)),
+        FarFile::Kept(ino, to, index, stamp) => {
+            return stripes::kept(state, (ino, to), (index, stamp));
+        }
+        FarFile::ReadPart { of, at, bytes, piece } => {
+            return parts::read(state, own, of, (at, bytes), piece);
+        }
+        FarFile::Take { of, index, bytes, from, stamp } => {
+            return staying::take(state, (of, index, bytes), (from, stamp));
         }
         FarFile::HasNothing(ino, member) => {
             lent::has_nothing(state, ino, member);

@@ -89,7 +89,9 @@ fn come(
     match ask(state, (file, act), Step::Accept, |_| Behind::Nothing)?.0 {
         Done::Lent { size, stamp, .. } => is_its(state, caller, (file, index), (size, stamp)),
         _ => {
-            if let Some(loan) = loan_of(state, file) {
+            // What has come since, to stay, is not this.
+            let is_it = state.far.loans.since(file, index).is_some_and(|since| since == stamp);
+            if let Some(loan) = loan_of(state, file).filter(|_| is_it) {
                 state.storage.release_chunk(&state.sessions, loan.slot, index);
             }
             Ok(false)
@@ -113,7 +115,7 @@ fn put(
         }
         let (from, count) =
             (index * CHUNK_BYTES + u64::from(at), (bytes - at).min(BYTES_MAX as u32));
-        let act = Act::Read { at: from, bytes: count, kept: false };
+        let act = Act::Read { at: from, bytes: count, kept: false, direct: false };
         match ask(state, (file, act), step, |_| Behind::Nothing) {
             Ok((_, read)) => {
                 let arriving = state.far.loans.arrives((file, index), asker);
@@ -125,8 +127,10 @@ fn put(
         }
     }
     waits?;
+    // What has come since, to stay, is not this.
+    let is_newer = state.far.loans.since(file, index).is_some_and(|since| since > stamp);
     let Some(arriving) = state.far.loans.arrives((file, index), asker) else { return Ok(()) };
-    if arriving.is_here {
+    if arriving.is_here || is_newer {
         return Ok(());
     }
     let mut whole: Vec<u8> = Vec::new();

@@ -103,6 +103,7 @@ pub fn of(state: &State, ino: Ino) -> Result<Safety> {
         open_for_writing: state.is_written(ino),
         failure: debt.and_then(|debt| debt.failure()).map(str::to_owned),
         parts: parts(state, &inode),
+        stripe: state.far.stripes.of(ino).cloned(),
         consistency: policies::of(state, ino, &path),
         uncommitted_bytes: uncommitted(state, ino),
     })

@@ -5,9 +5,11 @@
 //! (`far/lent`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use terral_format::ids::{Asker, FileSlot, Ino, Member};
 use terral_format::local::entry::MapEntry;
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::sparse::Sparse;
@@ -56,6 +58,19 @@ pub struct Away {
     mapped: BTreeSet<(Ino, u64)>,
     /// Requests that have heard so.
     refused: BTreeSet<(Asker, Ino, u64)>,
+    /// How many chunks of a file are kept where they are, if any.
+    placed: BTreeMap<FileSlot, u32>,
+    /// Chunks that are none any more, and whose members have not been told.
+    dropped: Vec<(Ino, u64, Member)>,
+}
+
+fn count_one_less(counts: &mut BTreeMap<FileSlot, u32>, slot: FileSlot) {
+    if let Some(count) = counts.get_mut(&slot) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(&slot);
+        }
+    }
 }
 
 impl Storage {
@@ -190,19 +205,34 @@ impl Storage {
     /// # Errors
     /// [`terral_format::ErrorKind::NoSpace`] if memory is full; it is away as before then.
     pub fn came(&mut self, file: FileRef, index: u64, bytes: &Sparse) -> Result<()> {
+        let placed = self.placed(file.slot, index);
         self.ram.came(file.slot, index, bytes)?;
-        self.count_down(file.slot);
+        self.count_down(file.slot, placed);
         self.forget_wanted(file.ino, index);
         Ok(())
     }
 
-    /// A chunk that another member has is none any more.
-    pub(super) fn lose_away(&mut self, slot: FileSlot, index: u64) {
-        if self.with(slot, index).is_some()
-            && self.ram.came(slot, index, &Sparse::default()).is_ok()
-        {
-            self.count_down(slot);
+    fn count_down(&mut self, slot: FileSlot, placed: Option<Member>) {
+        count_one_less(&mut self.away.counts, slot);
+        if placed.is_some() {
+            count_one_less(&mut self.away.placed, slot);
         }
+    }
+
+    /// A chunk that another member has is none any more, which that one is to be told.
+    pub(super) fn lose_away(&mut self, slot: FileSlot, index: u64) {
+        if let Some(with) = self.clear_away(slot, index) {
+            let ino = Ino(self.memory().record(slot).ino().load(Ordering::SeqCst));
+            self.away.dropped.push((ino, index, with));
+        }
+    }
+
+    /// The same without that. Gives who had it.
+    fn clear_away(&mut self, slot: FileSlot, index: u64) -> Option<Member> {
+        let (with, placed) = (self.with(slot, index)?, self.placed(slot, index));
+        self.ram.came(slot, index, &Sparse::default()).ok()?;
+        self.count_down(slot, placed);
+        Some(with)
     }
 
     /// Chunks of a file that a member has, and says that it has nothing of, are holes; not those
@@ -210,7 +240,7 @@ impl Storage {
     pub fn has_nothing(&mut self, file: FileRef, member: Member) {
         for (index, with) in self.away(file.slot) {
             if with == member && !self.away.wanted.contains_key(&(file.ino, index)) {
-                self.lose_away(file.slot, index);
+                self.clear_away(file.slot, index);
             }
         }
     }
@@ -240,15 +270,6 @@ impl Storage {
         })
     }
 
-    fn count_down(&mut self, slot: FileSlot) {
-        if let Some(count) = self.away.counts.get_mut(&slot) {
-            *count -= 1;
-            if *count == 0 {
-                self.away.counts.remove(&slot);
-            }
-        }
-    }
-
     /// After a restart.
     pub(super) fn adopt_away(&mut self, slot: FileSlot) {
         let entries = self.entries(slot);
@@ -256,6 +277,53 @@ impl Storage {
         if count > 0 {
             self.away.counts.insert(slot, count as u32);
         }
+        let placed = entries.iter().filter(|(index, _)| self.placed(slot, *index).is_some());
+        let placed = placed.count();
+        if placed > 0 {
+            self.away.placed.insert(slot, placed as u32);
+            // Of a truncation that was not finished.
+            self.drop_placed(slot, self.size(slot));
+        }
+    }
+
+    /// A chunk, whose entry is this, is another member's, and kept there.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn place(&mut self, slot: FileSlot, index: u64, entry: MapEntry, to: Member) -> Result<()> {
+        let was_here = entry.with().is_none();
+        self.ram.place(slot, index, entry.unrecalled(), to)?;
+        if was_here {
+            *self.away.counts.entry(slot).or_default() += 1;
+        }
+        *self.away.placed.entry(slot).or_default() += 1;
+        Ok(())
+    }
+
+    /// Who keeps a chunk, if another member does: nobody writes to it there.
+    pub fn placed(&self, slot: FileSlot, index: u64) -> Option<Member> {
+        let entry = self.memory().entry(slot, index);
+        entry.with().filter(|_| entry.is_borrowed())
+    }
+
+    /// Whether other members have chunks of a file that they may write to.
+    pub fn has_lent(&self, slot: FileSlot) -> bool {
+        let Away { counts, placed, .. } = &self.away;
+        counts.get(&slot) > placed.get(&slot)
+    }
+
+    /// A file is this long: what is kept of it elsewhere behind that is nothing any more.
+    pub fn drop_placed(&mut self, slot: FileSlot, size: u64) {
+        for (index, _) in self.away(slot) {
+            if index * CHUNK_BYTES >= size && self.placed(slot, index).is_some() {
+                self.lose_away(slot, index);
+            }
+        }
+    }
+
+    /// Who is to be told that a chunk which he has is nothing any more. Said once.
+    pub fn take_dropped(&mut self) -> Vec<(Ino, u64, Member)> {
+        std::mem::take(&mut self.away.dropped)
     }
 
     /// A chunk is wanted back, by a request if there is one. Gives whether that is new.

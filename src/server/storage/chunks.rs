@@ -65,7 +65,9 @@ impl Storage {
     /// The chunk, if there is one, is not borrowed any more. Gives its entry.
     pub fn own(&mut self, slot: FileSlot, index: u64) -> MapEntry {
         let entry = self.memory().entry(slot, index);
-        if let Some(word) = self.memory().entry_word(slot, index).filter(|_| entry.is_borrowed()) {
+        // What another member keeps is so marked, too.
+        let is_its = entry.is_borrowed() && entry.with().is_none();
+        if let Some(word) = self.memory().entry_word(slot, index).filter(|_| is_its) {
             entry.owned().store(word);
         }
         entry.owned()

@@ -3,7 +3,7 @@
 //! Invariant: nobody reads or writes such a chunk here; who wants to waits until its bytes came.
 //! Not here: how they come (`far/lent`).
 
-use terral_format::local::geometry::CHUNK_ORDER;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER};
 use terral_format::wire::message::FileRef;
 use terral_format::{Error, ErrorKind, Result};
 
@@ -37,7 +37,19 @@ pub fn bring(state: &mut State, file: FileRef, index: u64) -> Result<()> {
 /// # Errors
 /// As those of [`bring`].
 pub fn bring_all(state: &mut State, file: FileRef) -> Result<()> {
-    let away = state.storage.away(file.slot);
+    bring_within(state, file, u64::MAX)
+}
+
+/// The same before it is made so long: what nobody writes to, and is behind that, is not needed.
+///
+/// # Errors
+/// As those of [`bring`].
+pub fn bring_within(state: &mut State, file: FileRef, size: u64) -> Result<()> {
+    let mut away = state.storage.away(file.slot);
+    let is_behind = |index: u64| index.saturating_mul(CHUNK_BYTES) >= size;
+    away.retain(|(index, _)| {
+        !is_behind(*index) || state.storage.placed(file.slot, *index).is_none()
+    });
     let brought = away.into_iter().map(|(index, _)| bring(state, file, index));
     // All of them at once.
     brought.collect::<Vec<_>>().into_iter().collect()

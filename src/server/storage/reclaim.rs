@@ -37,7 +37,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     state.log.reserve()?;
     let slot = attaching::attach(state, ino)?;
     let file = FileRef { ino, slot };
-    recalling::bring_all(state, file)?;
+    recalling::bring_within(state, file, size)?;
     state.storage.mend_size(slot);
     if size > state.storage.size(slot) {
         charging::grow(state, ino, size)?;
@@ -58,6 +58,7 @@ pub fn truncate(state: &mut State, ino: Ino, size: u64) -> Result<()> {
     let recorded = state.commit();
     // Until here writers may have made it longer: what they wrote counts, unless it is cut off.
     let before = memory.reset_size(slot, size);
+    state.storage.drop_placed(slot, size);
     if size == 0 || size > before {
         header.holes().store(size.min(1), Ordering::SeqCst);
     }

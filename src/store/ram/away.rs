@@ -37,6 +37,21 @@ impl Ram {
         Ok(())
     }
 
+    /// Makes a chunk another member's, which has its bytes, and where nobody uses it: one in which
+    /// nobody is, or that a member has.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn place(&mut self, slot: FileSlot, index: u64, entry: MapEntry, to: Member) -> Result<()> {
+        self.generation = self.generation.wrapping_add(1);
+        let away = MapEntry::away(to, CHUNK_ORDER, self.generation);
+        self.install(slot, index, away.borrowed())?;
+        if entry.is_here() {
+            self.lose(entry, false);
+        }
+        Ok(())
+    }
+
     /// Puts bytes of a chunk that is offered to this machine in its place, whole, and marked: they
     /// are used by nobody yet.
     ///

@@ -30,6 +30,14 @@ macro_rules! has_nothing_of_others {
             Ok(())
         }
 
+        fn take(&self, _: Number, _: &Act) -> terral_format::Result<bool> {
+            Ok(false)
+        }
+
+        fn read_part(&self, _: Number, _: (u64, u32)) -> Outcome {
+            Ok((Done::Unknown, Vec::new()))
+        }
+
         fn through_map(&self, _: Number, _: &Act, _: &[u8]) -> Outcome {
             Ok((Done::Unknown, Vec::new()))
         }
@@ -147,7 +155,8 @@ fn who_hears_a_short_question_answers_it_unless_others_of_its_file_wait() {
     let (relay, (told, hears)) = (Arc::new(Prompt::default()), mpsc::channel());
     let answered = move || told.send(()).expect("somebody hears");
     let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
-    let read = |at: u64, bytes: usize| Act::Read { at, bytes: bytes as u32, kept: false };
+    let read =
+        |at: u64, bytes: usize| Act::Read { at, bytes: bytes as u32, kept: false, direct: false };
     let write = |at: u64| Act::Write { at: Some(at), strips: false, token: 0 };
     let push = |number: u64, act: Act| {
         let frame = asking(from, me, number, act);
@@ -160,7 +169,7 @@ fn who_hears_a_short_question_answers_it_unless_others_of_its_file_wait() {
     assert_eq!([push(1, write(1)), push(1, write(1)), push(4, read(4, SHORT))], [[1], [1], [4]]);
     // What is long, what others must be asked for, and what comes behind it waits.
     let append = Act::Write { at: None, strips: false, token: 0 };
-    let kept = Act::Read { at: 9, bytes: 1, kept: true };
+    let kept = Act::Read { at: 9, bytes: 1, kept: true, direct: false };
     let waits = [(7, read(7, SHORT + 1)), (10, append), (13, write(13)), (2, kept), (5, write(5))];
     waits.iter().for_each(|(number, act)| assert!(push(*number, *act).is_empty(), "{number}"));
     std::thread::scope(|threads| {
@@ -271,7 +280,7 @@ fn a_users_server_that_waits_for_all_it_can_keeps_nobody_else_waiting() {
             sequence: file,
             step,
         };
-        let act = Act::Read { at: 0, bytes: 1, kept: true };
+        let act = Act::Read { at: 0, bytes: 1, kept: true, direct: false };
         let what = What::File(Number::new(me, file).expect("few"), act);
         let question = Question { id, life: 6, number: file, past: 0, what };
         let frame = question.write(Vec::new()).map(Written::whole).expect("encodes");

@@ -198,7 +198,7 @@ fn of_others_files_he_has_no_memory_for_himself() {
         Act::Offer { by, index, strips },
         Act::Accept { by, index, stamp: 1 },
         Act::Grow { by, to: 1 << 20 },
-        Act::Return { by, first, count },
+        Act::Return { by, first, count, leaves: false },
         Act::Wrote { at_ns: 1 },
     ] {
         let file = peers.stat(0, b"all/roots").expect("there").number;
@@ -229,7 +229,8 @@ fn a_file_without_a_name_he_has_only_if_he_had_it_open() {
         peers.ask(0, set_mode(path, 0o644)).expect("root may");
     }
     let read = |peers: &mut Peers, file: Number| {
-        let payload = question(member(2), file, Act::Read { at: 0, bytes: 16, kept: false });
+        let payload =
+            question(member(2), file, Act::Read { at: 0, bytes: 16, kept: false, direct: false });
         let admitted = roots(peers, |state| far::users::admit(state, member(2), payload));
         let admitted = admitted.expect("a question");
         (admitted.said.is_some(), admitted.if_open)
@@ -307,7 +308,7 @@ fn he_wants_no_parts_of_files_and_nothing_of_files_that_there_are_not() {
     let made_up = Number::new(member(0), 1 << 40).expect("few");
     let (by, first, count) = (member(2), 0, u32::MAX);
     for act in [
-        Act::Return { by, first, count },
+        Act::Return { by, first, count, leaves: false },
         Act::Open,
         Act::Offer { by, index: u64::MAX, strips: true },
     ] {
@@ -352,7 +353,7 @@ fn he_has_so_much_under_way_and_no_more() {
     let mut peers = house(23);
     put(&mut peers, 0, b"all/file", b"root's");
     let file = peers.stat(0, b"all/file").expect("there").number;
-    let act = Act::Read { at: 0, bytes: 1, kept: false };
+    let act = Act::Read { at: 0, bytes: 1, kept: false, direct: false };
     let mut desk = Desk::new(1);
     let mut hears = |sequence: u64, is_users: bool| {
         let frame = questions(member(2), file, act, sequence);

@@ -4,21 +4,21 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use terral_format::ids::PageNumber;
+use terral_format::disk::membership::Membership;
+use terral_format::ids::{PageNumber, ROOT};
 use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::pages::{self, PageState};
 use terral_format::local::size;
 use terral_format::wire::far_files::FarFile;
 use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenHow, Reply, Request, Target};
+use terral_format::wire::placement::Stripe;
 use terral_format::{Error, ErrorKind, frame};
 
 use super::bytes::Open;
 use super::{Peers, walk_all};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
-use crate::far::asking::number_of;
-use crate::far::giving_back::loan_of;
 use crate::requests::handling::Outcome as Handled;
 use crate::sim::client::CREATE;
 use crate::sim::world::Virtual;
@@ -54,10 +54,33 @@ struct Map {
     lock: u64,
 }
 
+/// What kind of file it is, and what is done with it.
+#[derive(Clone, Copy, Default)]
+struct How {
+    kills: bool,
+    maps: bool,
+    stripes: bool,
+}
+
 impl Shared {
     fn new(seed: u64) -> Self {
+        Shared::of(seed, false)
+    }
+
+    /// Of a file that is striped over all three, or not.
+    fn of(seed: u64, stripes: bool) -> Self {
         let mut peers = Peers::new(seed, 3);
         peers.create(0, b"a").expect("made");
+        if stripes {
+            peers.sims[0].with(|server| {
+                let mut state = server.lock();
+                let ino = state.names.child_here(ROOT, b"a").expect("made");
+                let over = [1, 2, 0].map(super::member).to_vec();
+                let stripe = Some(Stripe { over, chunks: 1 });
+                state.record(Membership::Striped { ino, stripe });
+                state.commit().expect("there is room");
+            });
+        }
         let open: Vec<Open> =
             (0..3).map(|at| peers.open(at, b"a", OPEN).expect("opened")).collect();
         assert!(open[1].is_far() && open[2].is_far() && !open[0].is_far());
@@ -297,7 +320,7 @@ impl Shared {
         assert!(read.len() == end - begin || self.usable(at, offset / CHUNK_BYTES).is_some());
     }
 
-    fn step(&mut self, maps: bool, draw: &mut impl FnMut(u64) -> u64) {
+    fn step(&mut self, How { maps, stripes, .. }: How, draw: &mut impl FnMut(u64) -> u64) {
         let at = draw(3) as usize;
         let length = if draw(4) == 0 { draw(60_000) } else { draw(300) } as usize + 1;
         let index = draw(CHUNKS);
@@ -344,12 +367,13 @@ impl Shared {
             13 => drop(self.peers.sims[0].with(|server| server.lock().rewrite_log())),
             14 if draw(3) == 0 => drop(self.peers.sims[at].with(|it| it.lock().rewrite_log())),
             14 => self.peers.cut(at, (at + 1) % 3),
+            _ if stripes && draw(2) == 0 => self.send_parts(draw(3) == 0),
             _ => self.peers.pass(Duration::from_millis(draw(3000))),
         }
     }
 
     /// All see the same; and when nobody else has it open, all of it is at its home.
-    fn check(&mut self) {
+    fn check(&mut self, stripes: bool) {
         (0..3).filter(|at| self.maps[*at].is_some()).collect::<Vec<_>>().into_iter().for_each(
             |at| {
                 self.use_map(at, 0, PAGE_BYTES);
@@ -373,6 +397,9 @@ impl Shared {
         for _ in 0..20 {
             self.peers.pass(Duration::from_secs(1));
         }
+        if stripes {
+            return self.check_stripes();
+        }
         let slot = self.open[0].file.slot;
         let away = self.peers.sims[0].with(|server| server.lock().storage.away(slot));
         assert_eq!(away.expect("it lives"), [], "all is at home");
@@ -383,8 +410,9 @@ impl Shared {
     }
 }
 
-fn walk(seed: u64, kills: bool, maps: bool) -> [u64; 3] {
-    let mut shared = Shared::new(seed);
+fn walk(seed: u64, how: How) -> [u64; 3] {
+    let How { kills, stripes, .. } = how;
+    let mut shared = Shared::of(seed, stripes);
     shared.peers.rough = kills.then(|| Virtual::new(seed + 1));
     shared.peers.may_have_trouble(seed);
     let world = Virtual::new(seed);
@@ -394,37 +422,38 @@ fn walk(seed: u64, kills: bool, maps: bool) -> [u64; 3] {
             let at = draw(3) as usize;
             shared.peers.sims[at].kill_at(1 + draw(12) as i64);
         }
-        shared.step(maps, &mut draw);
+        shared.step(how, &mut draw);
         shared.peers.reconnect();
     }
     shared.peers.rough = None;
     shared.peers.trouble_ends();
-    shared.check();
+    shared.check(stripes);
     let killed = shared.peers.sims.iter().map(|sim| sim.killed).sum();
     [shared.lent, killed, shared.mapped]
 }
 
 #[test]
 fn chunks_that_one_machine_has_alone_are_seen_by_all_as_it_wrote_them() {
-    let [lent, ..] = walk_all(20, |seed| walk(seed, false, false));
+    let [lent, ..] = walk_all(20, |seed| walk(seed, How::default()));
     assert!(lent > 100, "written without asking: {lent}");
 }
 
 #[test]
 fn what_was_written_to_them_is_there_whoever_dies() {
-    let [lent, killed, _] = walk_all(20, |seed| walk(seed, true, false));
+    let [lent, killed, _] = walk_all(20, |seed| walk(seed, How { kills: true, ..How::default() }));
     assert!(lent > 100 && killed > 100, "written without asking: {lent}; killed: {killed}");
 }
 
 #[test]
 fn what_programs_of_three_machines_store_through_maps_all_see() {
-    let [lent, _, mapped] = walk_all(20, |seed| walk(seed, false, true));
+    let [lent, _, mapped] = walk_all(20, |seed| walk(seed, How { maps: true, ..How::default() }));
     assert!(lent > 50 && mapped > 100, "written without asking: {lent}; mapped: {mapped}");
 }
 
 #[test]
 fn what_was_stored_through_maps_is_there_whoever_dies() {
-    let [lent, killed, mapped] = walk_all(20, |seed| walk(seed, true, true));
+    let [lent, killed, mapped] =
+        walk_all(20, |seed| walk(seed, How { kills: true, maps: true, ..How::default() }));
     assert!(lent > 50 && killed > 100 && mapped > 100, "{lent}, {killed}, {mapped}");
 }
 
@@ -432,7 +461,7 @@ fn what_was_stored_through_maps_is_there_whoever_dies() {
 /// was: that refusal is nobody's any more.
 #[test]
 fn what_is_refused_is_refused_to_who_asked_for_it_then() {
-    walk(108, false, true);
+    walk(108, How { maps: true, ..How::default() });
 }
 
 /// One machine asks for a chunk that another has mapped, and is refused; before the home hears
@@ -463,9 +492,9 @@ fn who_asks_for_what_is_mapped_no_more_is_not_refused_for_who_asked_before() {
 }
 
 /// Whether walks find a server that leaves out a step.
-fn is_found(step: Step, maps: bool) -> bool {
+fn is_found(step: Step, how: How) -> bool {
     let flawed = |seed| {
-        let walked = || without(step, || walk(seed, false, maps));
+        let walked = || without(step, || walk(seed, how));
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(walked)).is_err()
     };
     (0..20).any(flawed)
@@ -473,12 +502,12 @@ fn is_found(step: Step, maps: bool) -> bool {
 
 #[test]
 fn a_server_that_goes_on_using_what_is_asked_back_is_found() {
-    assert!(is_found(Step::Freeze, false));
+    assert!(is_found(Step::Freeze, How::default()));
 }
 
 #[test]
 fn a_server_that_gives_back_what_is_mapped_is_found() {
-    assert!(is_found(Step::KeepMapped, true));
+    assert!(is_found(Step::KeepMapped, How { maps: true, ..How::default() }));
 }
 
 /// A chunk is lent, and asked back; that is heard before the answer that lends it. Gives what who
@@ -518,39 +547,5 @@ fn what_was_asked_back_before_it_came_is_not_used() {
     assert!(matches!(flawed, Reply::Lent(_)));
 }
 
-/// A chunk that is offered to be mapped is written to at its home once all of it has come, and
-/// before that has heard so. Gives what who maps it is told.
-fn written_before_it_is_accepted() -> Reply {
-    let mut shared = Shared::new(7);
-    shared.write(0, 0, &[1; 100]);
-    let (of, ino) = (shared.open[1].handle(), shared.open[1].file.ino);
-    let asked = Request::Far(FarFile::Map { of, index: 0, stores: true });
-    let taken = shared.peers.sims[1].asking(shared.peers.clients[1], asked).expect("encodes");
-    let session = shared.peers.sims[1].clients[shared.peers.clients[1]].session;
-    let has_come = |peers: &mut Peers| {
-        peers.sims[1].with(|server| {
-            let state = server.lock();
-            let loan = number_of(&state, ino).and_then(|file| loan_of(&state, file));
-            loan.is_some_and(|loan| state.storage.memory().entry(loan.slot, 0).is_borrowed())
-        })
-    };
-    let mut is_written = false;
-    loop {
-        if let Some(Handled::Answer(reply)) = shared.peers.handle(1, session, &taken) {
-            assert!(is_written, "it has come before");
-            return frame::decode(&reply).expect("an answer");
-        }
-        if !is_written && has_come(&mut shared.peers) == Some(true) {
-            shared.write(0, 0, &[2; 100]);
-            is_written = true;
-        }
-        shared.peers.carry();
-    }
-}
-
-#[test]
-fn what_was_written_before_its_loan_is_accepted_stays_where_it_was() {
-    assert_eq!(written_before_it_is_accepted(), Reply::Again);
-    let flawed = without(Step::CompareOffers, written_before_it_is_accepted);
-    assert!(matches!(flawed, Reply::Lent(_)));
-}
+mod offering;
+mod striping;

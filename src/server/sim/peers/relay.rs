@@ -8,7 +8,7 @@ use terral_format::local::batch;
 use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::size;
 use terral_format::wire::far::{Act, Done};
-use terral_format::wire::far_files::{FarFile, LentTo, Offered, Stored};
+use terral_format::wire::far_files::{FarFile, LentTo, Stored};
 use terral_format::wire::fencing::Fencing;
 use terral_format::wire::message::{EXTENT_MAX, FileRef, OpenFile, Reply, Request, Target};
 use terral_format::{ErrorKind, Result, frame};
@@ -23,6 +23,7 @@ use crate::far::role::Outcome;
 use crate::far::{holders, users};
 use crate::sim::Sim;
 use crate::sim::client::Opened;
+use kept::offered;
 
 /// What is done by others.
 type Answered = (Done, Vec<u8>);
@@ -125,22 +126,19 @@ fn request_of(job: &Job) -> Option<FarFile<'static>> {
         }
         Act::Close => Some(FarFile::UnlockAll(job.file(), job.from)),
         Act::IsOpen => Some(FarFile::IsOpen(job.number())),
-        Act::Return { by, first, count } => Some(FarFile::BringBack(job.file(), by, first, count)),
+        Act::Return { by, first, count, leaves } => {
+            Some(FarFile::BringBack(job.file(), by, first, count, leaves))
+        }
+        Act::Take { index, bytes, from, stamp } => {
+            Some(FarFile::Take { of: job.number(), index, bytes, from, stamp })
+        }
+        Act::Kept { by, index, stamp } => Some(FarFile::Kept(job.file(), by, index, stamp)),
         Act::GiveBack { index, stamp, .. } => Some(FarFile::GiveBack(job.number(), index, stamp)),
         Act::Took { index, stamp } => Some(FarFile::Took(job.number(), index, stamp)),
         Act::ReadMapped { index, .. } | Act::WriteMapped { index, .. } => {
             Some(FarFile::Mapped(job.number(), index))
         }
         _ => None,
-    }
-}
-
-/// What came of an offer.
-fn offered(reply: &Reply) -> Done {
-    match *reply {
-        Reply::LentTo(LentTo { count, size, stamp }) => Done::Lent { count, size, stamp },
-        Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
-        _ => Done::Unknown,
     }
 }
 
@@ -251,10 +249,14 @@ impl Peers {
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 Reply::Fenced(fenced) => (Done::Fenced(fenced), Vec::new()),
                 Reply::Stored { places, .. } => self.read_places(at, &job, &places),
+                Reply::Again if matches!(job.act, Act::Return { .. }) => (Done::Stays, Vec::new()),
                 Reply::Again => (Done::Unknown, Vec::new()),
+                reply @ Reply::LentTo(_) => (offered(&reply), Vec::new()),
                 Reply::Lent(loan) => self.through_map(at, &job, loan),
                 _ => (Done::Done, Vec::new()),
             })
+        } else if let Act::ReadPart { index, at: from, bytes } = job.act {
+            self.read_part(at, &job, index, (from, bytes))
         } else if let Act::Lost { by, token } = job.act {
             let lost = FarFile::Lost(job.file(), by, token);
             let gone = self.sims[at].ask(client, Request::Far(lost));
@@ -375,6 +377,9 @@ impl Peers {
         let slot = open.file.slot;
         let size = self.sims[at].size_of(open);
         let range = match job.act {
+            Act::Read { at: from, kept, direct: true, .. } if self.is_kept(at, job, from) => {
+                return Some(self.kept_by(at, client, (job, from, kept)));
+            }
             Act::Offer { by, index, .. } => {
                 let done =
                     self.offer(at, client, (job, FarFile::OfferTo(job.file(), by, index)))?;
@@ -521,7 +526,7 @@ impl Peers {
                 let asked = FarFile::Accepted(job.file(), by, index, stamp);
                 Ok((offered(&sim.ask(client, Request::Far(asked))?), nothing()))
             }
-            Act::Read { at, bytes, kept } => {
+            Act::Read { at, bytes, kept, .. } => {
                 if kept {
                     sim.ask(client, Request::Far(FarFile::Rests(job.file())))?;
                 }
@@ -555,3 +560,5 @@ impl Peers {
         }
     }
 }
+
+mod kept;

@@ -1,0 +1,153 @@
+//! Files whose parts lie over several machines: who writes them, who reads them, and who is lost.
+//! Not here: which machine creates a file (`machines_placement`), and striped objects (there).
+#![allow(clippy::print_stdout)] // What is skipped is said.
+#![cfg(not(loom))]
+
+mod beside;
+mod descendants;
+mod launched;
+mod namespaces;
+
+use std::process::Output;
+
+use launched::said;
+use namespaces::Machines;
+
+/// `write PATH FIRST MIB`: writes so many MiB from one on; `check PATH FIRST MIB [page]`: says
+/// whether they are as all write them, and what could not be read. Each page says which one it is.
+const PARTS: &str = r#"
+import errno, os, sys
+what, path, first, mib = sys.argv[1], sys.argv[2], int(sys.argv[3]) << 20, int(sys.argv[4]) << 20
+page = lambda at: (b"%016d" % at) * 256
+step = 1 << 20
+whole = lambda at: b"".join(page(at + n) for n in range(0, step, 4096))
+if what == "write":
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    for at in range(first, first + mib, step):
+        os.pwrite(fd, whole(at), at)
+else:
+    fd, wrong, lost = os.open(path, os.O_RDONLY), [], []
+    for at in range(first, first + mib, step):
+        try:
+            if os.pread(fd, step, at) != whole(at): wrong.append(at >> 20)
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            lost.append(at >> 20)
+    print(f"wrong: {wrong}, lost: {lost}" if wrong or lost else "all", flush=True)
+"#;
+
+/// `used HOST`: its memory in use. `sent HOST`: bytes that it has sent. `settled HOST PATH MIB`:
+/// waits until so many MiB of a file are kept by other machines than its home, and nobody may write
+/// to it.
+const WORDS: &str = r#"
+settled() { $ON $1 "until $TERRAL stat --json --instance machines $2 | python3 -c '
+import json, sys
+safety = json.load(sys.stdin)[\"safety\"]
+sys.exit(safety[\"open_for_writing\"] or sum(part[1] for part in safety[\"parts\"]) != $3 << 20)'
+do sleep 0.05; done"; }
+sent() { $ON $1 "$TERRAL status --json --instance machines" | python3 -c 'import json,sys
+print(json.load(sys.stdin)[0]["status"]["partition"]["sent"]["bytes"])'; }
+used() { $ON $1 "$TERRAL status --json --instance machines" | python3 -c 'import json,sys
+print(json.load(sys.stdin)[0]["status"]["memory_used_bytes"])'; }
+mib() { echo $((($2 - $1) >> 20)); }
+"#;
+
+fn run(machines: &Machines, options: &[&str], script: &str) -> Output {
+    let home = machines.home();
+    std::fs::write(home.join("parts.py"), PARTS).expect("writes");
+    let words = format!("home={}; parts=\"python3 $home/parts.py\"\n{WORDS}", home.display());
+    machines.run_with(options, &format!("{words}{script}"))
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn each_part_of_a_striped_file_is_read_from_the_machine_where_it_lies() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe; $TERRAL policy list
+        on h1 \"$parts write /terral/f 0 24\"; settled h1 /terral/f 16
+        on h1 \"$TERRAL stat --instance machines /terral/f\" | grep -E '^  (parts|layout)'
+        one=$(sent h1); two=$(sent h2); $parts check f 0 24
+        echo $(mib $one $(sent h1)) $(mib $two $(sent h2))
+        on h2 \"$parts check /terral/f 0 24\"; on h1 \"$parts check /terral/f 0 24\"
+        settled h1 /terral/f 16; mv f g; $parts check g 0 24; rm g
+        until [ $(used h2) -lt 1000000 ]; do sleep 0.05; done; echo nothing is left",
+    );
+    let expected = "f*  layout=stripe:0:2MiB\n  \
+        parts     8.00 MiB at most with member 0, 8.00 MiB at most with member 2: lost with it\n  \
+        layout    striped over member 1, member 2, member 0, in parts of 2.00 MiB\n\
+        all\n8 8\nall\nall\nall\nnothing is left\n";
+    assert_eq!(told(&output), expected, "{}", said(&output));
+}
+
+#[test]
+fn a_machine_that_keeps_no_files_sends_each_part_straight_to_its_place() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &["--storage-hosts", "h0,h1"],
+        "$TERRAL policy set '/terral/f*' layout=stripe
+        on h2 \"$parts write /terral/f 0 24\"; settled h0 f 12
+        [ $(used h2) -lt 1000000 ] && echo nothing is left
+        $parts check f 0 24; settled h0 f 12
+        server=$(pid_of h2); kill -9 $(ps -o ppid= -p $server) $server; $TERRAL fence h2 --dead
+        on h1 \"$parts check /terral/f 0 24\"",
+    );
+    assert_eq!(told(&output), "nothing is left\nall\nall\n", "{}", said(&output));
+}
+
+#[test]
+fn of_a_machine_that_is_lost_the_parts_of_striped_files_are_errors_and_the_rest_is_read() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe:0:4MiB
+        $parts write f 0 24; settled h0 f 16
+        server=$(pid_of h2); kill -9 $(ps -o ppid= -p $server) $server; $TERRAL fence h2 --dead
+        on h1 \"$parts check /terral/f 0 24\"; $parts check f 0 24
+        on h1 'dd if=/terral/f of=/dev/null bs=1M skip=8 count=1' 2>&1 | grep -o 'error' | head -1
+        $TERRAL stat --instance machines f | grep -c 'member 2'; rm f; $parts write f2 0 4
+        $parts check f2 0 4",
+    );
+    let lost = "wrong: [], lost: [8, 9, 10, 11, 20, 21, 22, 23]\n".repeat(2);
+    assert_eq!(told(&output), format!("{lost}error\n2\nall\n"), "{}", said(&output));
+}
+
+#[test]
+fn every_server_is_killed_while_parts_of_striped_files_are_on_their_way() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe
+        for round in 1 2 3; do
+            for at in h0 h1 h2; do on $at \"$parts write /terral/f.$round.$at 0 24\" & it=$!
+                kill -9 $(pid_of $at); wait $it; done
+            for at in h2 h1 h0; do kill -9 $(pid_of $at); done
+            for at in h0 h1 h2; do for of in h0 h1 h2; do
+                on $at \"$parts check /terral/f.$round.$of 0 24\"; done; done
+        done | sort | uniq -c | tr -s ' '
+        for round in 1 2 3; do for of in h0 h1 h2; do settled h0 /terral/f.$round.$of 16; done; done
+        on h1 \"$parts check /terral/f.2.h2 0 24\"",
+    );
+    assert_eq!(told(&output), " 27 all\nall\n", "{}", said(&output));
+}
+
+#[test]
+fn a_file_of_more_than_one_machines_memory_is_written_and_read() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe
+        much=384; $parts write f 0 $much; on h1 \"$parts check /terral/f 0 $much\"
+        : > f; $parts write f 0 6; settled h0 f 4; on h2 \"$parts check /terral/f 0 6\"",
+    );
+    assert_eq!(told(&output), "all\nall\n", "{}", said(&output));
+}
