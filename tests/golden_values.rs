@@ -494,7 +494,6 @@ pub fn replies() -> Vec<Reply> {
         Reply::Node(Ino(155)),
         Reply::Again,
         Reply::Elsewhere(Member::LEAST),
-        Reply::With(Member::LEAST, 303),
         Reply::Invitation("word".into()),
         Reply::Capability(Box::new(capability())),
         Reply::Revoked { sessions: 251, deaf: vec![Member::LEAST] },
@@ -504,7 +503,7 @@ pub fn replies() -> Vec<Reply> {
     known.into_iter().chain(golden_identity::replies()).chain(far_replies()).collect()
 }
 
-fn far_replies() -> [Reply; 9] {
+fn far_replies() -> [Reply; 10] {
     let places = vec![Stored { page: PageNumber(205), within: 206, bytes: 207 }];
     let (range, kind) = (LockRange { first: 209, last: 210 }, LockKind::Exclusive);
     let held = HeldLock { pid: 208, range, kind };
@@ -514,5 +513,6 @@ fn far_replies() -> [Reply; 9] {
     let stored = Reply::Stored { places, ends: true };
     let fenced = Reply::Fenced(Fenced { token: 269, wanted: true });
     let (open, updated) = (Reply::IsOpen(true), Reply::Updated(282));
-    [stored, none, some, open, Reply::Lent(FILE), lent, offered, fenced, updated]
+    let with = Reply::With(Member::LEAST, 303);
+    [with, stored, none, some, open, Reply::Lent(FILE), lent, offered, fenced, updated]
 }

@@ -279,9 +279,6 @@ impl Desk {
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
-            What::File(_, Act::ReadPart { .. } | Act::Take { .. }) if is_users => {
-                return Err(malformed("a question that is asked by members only"));
-            }
             What::File(file, act) => match in_anothers_name(file, &act, (from, me)) {
                 Some(wrong) => return Err(malformed(wrong)),
                 None if is_users => (file, act.stripping()),

@@ -546,12 +546,11 @@ impl Far {
             return None;
         }
         let done = outcome.ok().map(|(done, _)| done);
-        let is_open = done == Some(Done::Open);
         self.questions.remove(&number);
         match act {
             Act::Lost { .. } => Some(Heard::Gone(file)),
             Act::Lock(lock) => Some(Heard::Unlocked(file, lock.owner)),
-            Act::IsOpen => Some(Heard::IsOpen(file, is_open)),
+            Act::IsOpen => Some(Heard::IsOpen(file, done == Some(Done::Open))),
             Act::Took { index, stamp } => Some(Heard::Told(file, (index, stamp))),
             Act::Return { .. } if done == Some(Done::Stays) => Some(Heard::Stays(file)),
             Act::Take { index, stamp, .. } if done == Some(Done::Unknown) => {

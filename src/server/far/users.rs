@@ -48,16 +48,25 @@ pub fn admit(state: &State, from: Member, frame: Payload) -> Result<Admitted> {
             let frame = question.write(Vec::new())?.whole();
             Ok(of_user(Payload::new(frame.into(), 0)))
         }
-        What::File(file, act) if is_own(*file) => {
+        What::File(file, act) if is_own(*file) && !is_members_only(act) => {
             let said = may(state, user, *file, act).map_or_else(
                 |error| Some(Err(error)),
                 |()| is_his(state, user, *file).and_then(|his| keeps_none(act, his)),
             );
             Ok(Admitted { said, if_open: is_left(state, user, *file), ..of_user(frame) })
         }
+        What::File(_, act) if is_members_only(act) => {
+            let context = "a question that no user's server asks";
+            Err(Error::new(ErrorKind::Malformed, context))
+        }
         // Of its own files it asks what others have of them.
         What::Begin(None) | What::File(..) => Ok(of_user(frame)),
     }
+}
+
+/// Whether who speaks for one user alone never asks that.
+fn is_members_only(act: &Act) -> bool {
+    matches!(act, Act::ReadPart { .. } | Act::Take { .. })
 }
 
 /// Whether a file has no name, and is somebody else's: who had it open when it had one, where he

@@ -111,12 +111,17 @@ pub fn open_ino(
     state.record(Local::Opened { description, nonce, ino, access, session: caller.session });
     if writes {
         owing::owe(state, ino);
-        state.far.stripes.is_unsettled(ino);
         if inode.kind == Kind::File {
-            granting::install_first(state, caller.session, file);
+            install_first(state, caller, file);
         }
     }
     Ok(Reply::Opened { description, nonce, file })
+}
+
+/// A file is open for writing.
+fn install_first(state: &mut State, caller: &Caller, file: FileRef) {
+    state.far.stripes.is_unsettled(file.ino);
+    granting::install_first(state, caller.session, file);
 }
 
 /// A file that is opened is to be made empty.

@@ -23,7 +23,7 @@ use crate::far::role::Outcome;
 use crate::far::{holders, users};
 use crate::sim::Sim;
 use crate::sim::client::Opened;
-use kept::offered;
+use kept::{offered, told};
 
 /// What is done by others.
 type Answered = (Done, Vec<u8>);
@@ -249,9 +249,7 @@ impl Peers {
                 Reply::IsOpen(true) => (Done::Open, Vec::new()),
                 Reply::Fenced(fenced) => (Done::Fenced(fenced), Vec::new()),
                 Reply::Stored { places, .. } => self.read_places(at, &job, &places),
-                Reply::Again if matches!(job.act, Act::Return { .. }) => (Done::Stays, Vec::new()),
-                Reply::Again => (Done::Unknown, Vec::new()),
-                reply @ Reply::LentTo(_) => (offered(&reply), Vec::new()),
+                reply @ (Reply::Again | Reply::LentTo(_)) => (told(&job, &reply), Vec::new()),
                 Reply::Lent(loan) => self.through_map(at, &job, loan),
                 _ => (Done::Done, Vec::new()),
             })
@@ -263,7 +261,7 @@ impl Peers {
             self.close_unused(at);
             gone.map(|_| (Done::Done, Vec::new()))
         } else if ours || self.homes[at].open.contains_key(&(job.file(), writes(&job.act))) {
-            match self.bring_for(at, client, &job) {
+            match self.kept_or_brought(at, client, &job) {
                 None => return false,
                 Some(Ok(None)) => self.carry_out(at, client, &job),
                 Some(Ok(Some(done))) => Ok(done),
@@ -377,9 +375,6 @@ impl Peers {
         let slot = open.file.slot;
         let size = self.sims[at].size_of(open);
         let range = match job.act {
-            Act::Read { at: from, kept, direct: true, .. } if self.is_kept(at, job, from) => {
-                return Some(self.kept_by(at, client, (job, from, kept)));
-            }
             Act::Offer { by, index, .. } => {
                 let done =
                     self.offer(at, client, (job, FarFile::OfferTo(job.file(), by, index)))?;

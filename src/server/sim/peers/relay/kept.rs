@@ -1,7 +1,7 @@
 //! Reads of chunks that a member keeps of another one's file.
 
 use terral_format::Result;
-use terral_format::wire::far::Done;
+use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::{FarFile, LentTo, Offered};
 use terral_format::wire::message::{Reply, Request};
 
@@ -35,7 +35,7 @@ impl Peers {
     }
 
     /// Whether another member keeps the chunk that a job reads first.
-    pub(super) fn is_kept(&mut self, at: usize, job: &Job, from: u64) -> bool {
+    fn is_kept(&mut self, at: usize, job: &Job, from: u64) -> bool {
         let kept = self.sims[at].with(|server| {
             let state = server.lock();
             matches!(layouts::of_byte(&state, job.file(), from), Reply::With(..))
@@ -43,8 +43,23 @@ impl Peers {
         kept == Some(true)
     }
 
+    /// As [`Peers::bring_for`], unless another member keeps what is read.
+    pub(super) fn kept_or_brought(
+        &mut self,
+        at: usize,
+        client: usize,
+        job: &Job,
+    ) -> Option<Result<Option<Answered>>> {
+        match job.act {
+            Act::Read { at: from, kept, direct: true, .. } if self.is_kept(at, job, from) => {
+                Some(self.kept_by(at, client, (job, from, kept)))
+            }
+            _ => self.bring_for(at, client, job),
+        }
+    }
+
     /// Who keeps it, if one still does.
-    pub(super) fn kept_by(
+    fn kept_by(
         &mut self,
         at: usize,
         client: usize,
@@ -67,5 +82,13 @@ pub(super) fn offered(reply: &Reply) -> Done {
         Reply::LentTo(LentTo { count, size, stamp }) => Done::Lent { count, size, stamp },
         Reply::Offered(Offered { size, bytes, stamp }) => Done::Offered { size, bytes, stamp },
         _ => Done::Unknown,
+    }
+}
+
+/// What that is of a part of a file.
+pub(super) fn told(job: &Job, reply: &Reply) -> Done {
+    match (job.act, reply) {
+        (Act::Return { .. }, Reply::Again) => Done::Stays,
+        _ => offered(reply),
     }
 }
