@@ -155,7 +155,7 @@ fn new_files_are_created_where_a_pattern_says() {
         $TERRAL policy set 'out/here*' layout=here
         $TERRAL policy set 'near/*' layout=least-loaded
         $TERRAL policy set 'near/*' layout=one:h9 2>&1 | head -1
-        $TERRAL policy set 'near/*' layout=stripy 2>&1 | grep -c 'layout=stripe'
+        $TERRAL policy set 'near/*' layout=stripy 2>&1 | grep -c 'one:HOST|stripe'
         $TERRAL policy list
         on h1 {program} out/a out/here1 near/b; {program} out/c out/old free
         for file in out/a out/c out/old out/here1 free; do
