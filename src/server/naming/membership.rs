@@ -37,7 +37,7 @@ impl Names {
                 // Who lets clients look there sees to it that it is so.
                 self.may_look(*parent, 0);
             }
-            Membership::Unnamed { parent, name } => _ = self.unnamed((*parent, name)),
+            Membership::Unnamed { parent, name } => self.unnamed((*parent, name)),
             Membership::Looks { attributes } => self.looks(attributes),
             Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
                 let others = inode.flags & !(flag::ELSEWHERE | LOOKS);
