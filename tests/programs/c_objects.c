@@ -317,7 +317,13 @@ static void refused(void) {
     FAILS(terral_txn_commit(NULL), EINVAL);
     FAILS(terral_txn_unlink(NULL, "a"), EINVAL);
     terral_txn_abort(NULL);
+    FAILS(terral_txn_copies(NULL, 2), EINVAL);
     terral_txn_t *txn = begin();
+    FAILS(terral_txn_copies(txn, 3), EINVAL);
+    CHECK(terral_txn_copies(txn, 2) == 0 && terral_txn_mkdir(txn, "copied", 0755) == 0);
+    FAILS(terral_txn_commit(txn), EOPNOTSUPP); /* No other server is there. */
+    CHECK(strstr(terral_error(), "two servers") != NULL);
+    txn = begin();
     FAILS(terral_txn_rename(txn, "a", "b", 3), EINVAL);
     FAILS(terral_txn_rename(txn, "a", NULL, TERRAL_KEEP), EINVAL);
     FAILS(terral_txn_link(txn, NULL, "b"), EINVAL);
