@@ -50,7 +50,8 @@ fn all_count(machines: &Machines, options: &[&str], meanwhile: &str) {
     let (program, home) = (program.display(), machines.home().display());
     let script = format!(
         "{program} begin
-        on h1 {program} look {home}/over & looks=$!
+        on h1 {program} look {home}/over {home}/begun & looks=$!
+        until [ -e {home}/begun ]; do sleep 0.01; done
         for at in h0 h1 h2; do on $at {program} count $at {COUNTS} & counts=\"$counts $!\"; done
         {meanwhile}
         wait $counts; touch {home}/over; wait $looks

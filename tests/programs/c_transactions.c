@@ -90,18 +90,20 @@ static void count(const char *who, long times) {
     printf("%s counted\n", who);
 }
 
-static void look(const char *flag) {
+/* Looks until `over` is there; once it has looked for the first time `begun` is. */
+static void look(const char *over, const char *begun) {
     long looks = 0;
-    while (access(flag, F_OK) != 0) {
+    while (access(over, F_OK) != 0) {
         long first = count_in("a"), last = said("latest"), second = count_in("b");
         long again = count_in("a");
         if (first > last || last > second || second > again) {
             printf("a part: %ld, %ld, %ld, %ld\n", first, last, second, again);
             exit(1);
         }
-        looks++;
+        if (looks++ == 0)
+            close(creat(begun, 0600));
     }
-    printf("%s\n", looks > 20 ? "looked" : "looked too seldom");
+    printf("%s\n", looks > 5 ? "looked" : "looked too seldom");
 }
 
 static int other(void *context, const struct terral_address *address) {
@@ -237,7 +239,7 @@ int main(int count_of, char **arguments) {
     else if (strcmp(what, "count") == 0)
         count(arguments[2], atol(arguments[3]));
     else if (strcmp(what, "look") == 0)
-        look(arguments[2]);
+        look(arguments[2], arguments[3]);
     else if (strcmp(what, "container") == 0)
         CHECK(terral_container_create(t, "run", 0755) != NULL && terral_mkdir(t, "out", 0755) == 0);
     else if (strcmp(what, "place") == 0)
