@@ -59,11 +59,10 @@ impl Three {
 
     fn asks_to_succeed(&mut self, at: usize, out: usize) -> Result<()> {
         let asked = self.wants_out(at, out);
-        if let Some(said) = self.said(at, &asked) {
-            return said;
-        }
-        self.turns(at);
-        self.said(at, &asked).expect("is answered")
+        self.said(at, &asked).unwrap_or_else(|| {
+            self.turns(at);
+            self.said(at, &asked).expect("is answered")
+        })
     }
 }
 
@@ -78,8 +77,7 @@ fn the_control_hands_over_to_an_authority_and_goes_on_as_any_other() {
     three.tells(2);
     three.peers.control = 2;
     assert_eq!(three.control(1), member(2));
-    let is_in = |three: &mut Three| three.heir_of(1, 0).is_none();
-    assert!(is_in(&mut three), "it has not left");
+    assert_eq!(three.heir_of(1, 0), None, "it has not left");
     for at in [0, 1] {
         assert!(three.peers.stat(at, b"before").is_ok());
         three.peers.create(at, format!("of{at}").as_bytes()).expect("made");
@@ -87,9 +85,7 @@ fn the_control_hands_over_to_an_authority_and_goes_on_as_any_other() {
     // It decides nothing any more, and takes nothing over as long as an authority is there.
     let decided = three.peers.sims[0].with(|server| control::tell_all(&mut server.lock()));
     assert_eq!(decided.expect("it lives").expect_err("another one does").kind, ErrorKind::Invalid);
-    for at in [0, 2, 1] {
-        assert_eq!(three.looks(at), Some(true));
-    }
+    assert_eq!([0, 2, 1].map(|at| three.looks(at)), [Some(true); 3]);
     assert_eq!(three.generation().0.control, member(2));
 }
 
