@@ -60,7 +60,7 @@ pub fn questions() -> Vec<(Question, &'static [u8])> {
         ),
         Act::Take { index: 562, bytes: 563, from: by, stamp: 564 },
         Act::Kept { by, index: 565, stamp: 566 },
-        Act::ReadPart { index: 567, at: 568, bytes: 569 },
+        Act::ReadPart { index: 567, at: 568, bytes: 569, stamp: 570 },
     ];
     let begins = [What::Begin(Some(vec![number(514), number(515)])), What::Begin(None)];
     let acts = acts.into_iter().map(|act| What::File(number(516), act));

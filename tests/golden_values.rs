@@ -332,7 +332,7 @@ fn far_requests() -> [FarFile<'static>; 41] {
         FarFile::Where(Ino(293), 294),
         FarFile::Take { of: number, index: 295, bytes: 296, from: by, stamp: 297 },
         FarFile::Kept(Ino(298), by, 299, 300),
-        FarFile::ReadPart { of: number, at: 301, bytes: 302, piece },
+        FarFile::ReadPart { of: number, at: 301, bytes: 302, stamp: 303, piece },
         FarFile::Map { of, index: 235, stores: true },
         FarFile::WriteMapped { file: FILE, at: 236, bytes: b"h" },
         FarFile::Fencing { of, what: Fencing::Take { lease_ms: 263 } },

@@ -86,12 +86,12 @@ impl Client {
         }
     }
 
-    /// Bytes of a chunk of another member's file that is here, from there in the file on. False: it
-    /// is not.
+    /// Bytes of a chunk that is here, from there in its file on, by who is to take it with this
+    /// stamp; 0: by who only reads. False: they are not to be had.
     ///
     /// # Errors
     /// As those of [`Client::open_number`].
-    pub fn read_part(&self, of: Number, at: u64, into: &mut [u8]) -> Result<bool> {
+    pub fn read_part(&self, of: Number, (at, stamp): (u64, u64), into: &mut [u8]) -> Result<bool> {
         let call = next_call();
         let count = into.len();
         let mut within = 0;
@@ -99,7 +99,7 @@ impl Client {
             let more = (count - within - part.len()) as u32;
             let piece = Piece { call, within: within as u32, more };
             let (at, bytes) = (at + within as u64, part.len() as u32);
-            match self.0.call(Request::Far(FarFile::ReadPart { of, at, bytes, piece }))? {
+            match self.0.call(Request::Far(FarFile::ReadPart { of, at, bytes, stamp, piece }))? {
                 Reply::Extent(read) if read.len() == part.len() => part.copy_from_slice(&read),
                 Reply::Again => return Ok(false),
                 _ => return Err(unexpected()),

@@ -378,10 +378,10 @@ impl Relay for AtHome {
         }
     }
 
-    fn read_part(&self, of: Number, (at, bytes): (u64, u32)) -> Result<(Done, Vec<u8>)> {
+    fn read_part(&self, of: Number, which: (u64, u64), bytes: u32) -> Result<(Done, Vec<u8>)> {
         let mut read = lock(&self.spare).pop().unwrap_or_default();
         read.resize(bytes as usize, 0);
-        Ok(match self.client()?.read_part(of, at, &mut read)? {
+        Ok(match self.client()?.read_part(of, which, &mut read)? {
             true => (Done::Read, read),
             false => (Done::Unknown, Vec::new()),
         })

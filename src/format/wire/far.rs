@@ -20,9 +20,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x010a;
+pub const QUESTIONS: u16 = 0x010b;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x020a;
+pub const ANSWERS: u16 = 0x020b;
 /// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
 /// MiB, in which there is something before it.
 pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;
@@ -268,9 +268,9 @@ pub enum Act {
         /// By which it was to.
         stamp: u64,
     },
-    /// Asked of a member that has a chunk of a file, whosever that is: nobody there writes to it
-    /// any more, and these bytes of it are read: fewer if the rest was never written →
-    /// [`Done::Read`]; [`Done::Unknown`] if it has nothing of it.
+    /// Asked of a member that keeps a chunk of a file, whosever that is, or by who is to take it:
+    /// these bytes of it are read: fewer if the rest was never written → [`Done::Read`];
+    /// [`Done::Unknown`] if it has nothing of it, or programs there may write to it.
     ReadPart {
         /// Which.
         index: u64,
@@ -278,13 +278,17 @@ pub enum Act {
         at: u32,
         /// So many, at most [`BYTES_MAX`].
         bytes: u32,
+        /// By which who asks is to [take](Act::Take) it: nobody writes to it any more, unless it was
+        /// lent since; 0 of who only reads.
+        stamp: u64,
     },
 }
 
 impl Act {
     /// Whether it is said to who uses a file, by the member where that was born.
     pub fn is_to_user(&self) -> bool {
-        matches!(self, Act::IsOpen) || (self.is_urgent() && !matches!(self, Act::ReadPart { .. }))
+        let is_others = matches!(self, Act::ReadPart { .. } | Act::Kept { .. });
+        matches!(self, Act::IsOpen) || (self.is_urgent() && !is_others)
     }
 
     /// The same, by somebody who takes set-id bits off.
@@ -313,6 +317,7 @@ impl Act {
                 | Act::ReadMapped { .. }
                 | Act::WriteMapped { .. }
                 | Act::Take { .. }
+                | Act::Kept { .. }
                 | Act::ReadPart { .. }
         )
     }

@@ -294,9 +294,9 @@ pub enum FarFile<'a> {
     /// A machine has all of a chunk of what was born here, by this stamp → as
     /// [`FarFile::Accepted`].
     Kept(Ino, Member, u64, u64),
-    /// Bytes of a chunk that is here are read, which nobody writes to from now on →
-    /// [`super::message::Reply::Extent`], as [`FarFile::Read`];
-    /// [`super::message::Reply::Again`] if nothing of it is.
+    /// Bytes of a chunk that is here are read, as [`super::far::Act::ReadPart`] says →
+    /// [`super::message::Reply::Extent`], as [`FarFile::Read`]; [`super::message::Reply::Again`] if
+    /// they are not to be had.
     ReadPart {
         /// Whose.
         of: Number,
@@ -304,6 +304,8 @@ pub enum FarFile<'a> {
         at: u64,
         /// So many, at most [`PIECE_MAX`].
         bytes: u32,
+        /// By which it is taken; 0: it is not.
+        stamp: u64,
         /// Which piece.
         piece: Piece,
     },

@@ -50,11 +50,11 @@ pub struct Stripe {
 }
 
 impl Stripe {
-    /// Where a chunk is to be.
-    pub fn holder(&self, index: u64) -> Option<Member> {
+    /// Where a chunk is to be, and where, one after the other, if that cannot be.
+    pub fn holders(&self, index: u64) -> impl Iterator<Item = Member> + '_ {
         let part = index / u64::from(self.chunks.max(1));
-        let count = self.over.len().max(1) as u64;
-        self.over.get((part % count) as usize).copied()
+        let first = (part % self.over.len().max(1) as u64) as usize;
+        self.over.iter().cycle().skip(first).take(self.over.len()).copied()
     }
 }
 

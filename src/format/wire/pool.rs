@@ -16,7 +16,7 @@ use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 4;
+pub const POOL: u16 = 5;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 

@@ -117,9 +117,9 @@ fn read_of(
     }
     if state.members.as_ref().is_some_and(|members| members.me() == member) {
         let (index, within) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as u32);
-        return parts::copy(state, file, index, (within, bytes as usize));
+        return parts::copy(state, (file, index), 0, (within, bytes as usize));
     }
-    let act = part_of(at, bytes);
+    let act = part_of(at, bytes, 0);
     match ask_member(state, member, (file, act), Step::ReadPart, Behind::Nothing) {
         Ok((Done::Read, read)) => Ok(Some(read)),
         Err(error) if state.fetches.is_waiting() => Err(error),

@@ -13,6 +13,14 @@ pub(super) fn may_keep(state: &State, member: Member) -> bool {
     !is_out && members.user_of(member).is_none()
 }
 
+/// Where a chunk is to be: where its file's layout says, or, if that member cannot keep anything, at
+/// the next one of it that can. `None`: here.
+pub(super) fn keeper(state: &State, ino: Ino, index: u64) -> Option<Member> {
+    let me = state.members.as_ref()?.me();
+    let mut holders = state.far.stripes.holders(ino, index);
+    holders.find(|to| *to == me || may_keep(state, *to)).filter(|to| *to != me)
+}
+
 /// A member wants to be rid of a chunk that it has of a striped file. Whether it is not to come
 /// here for that.
 pub(super) fn goes_on(
@@ -21,12 +29,15 @@ pub(super) fn goes_on(
     index: u64,
     (with, leaves): (Member, bool),
 ) -> bool {
-    let Some(to) = state.far.stripes.holder(ino, index) else { return false };
+    if state.far.stripes.of(ino).is_none() {
+        return false;
+    }
     if leaves {
         state.far.stripes.leaving.insert(with);
     }
-    let me = state.members.as_ref().map(|members| members.me());
-    if leaves || Some(to) == me || !may_keep(state, to) {
+    let is_users = state.members.as_ref().is_some_and(|members| members.user_of(with).is_some());
+    // What is a user's server's word is looked at here, and nobody else waits for it.
+    if is_users || keeper(state, ino, index).is_none() {
         return false;
     }
     state.far.stripes.returned.insert((ino, index), with);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number};
-use terral_format::local::geometry::CHUNK_BYTES;
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER};
 use terral_format::wire::far::{Act, BYTES_MAX, Done};
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
@@ -20,7 +20,7 @@ use terral_partition::terms::Terms;
 use terral_store::sparse::Sparse;
 
 use super::role::Outcome;
-use super::{asking, keeping};
+use super::{asking, keeping, offers};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
@@ -83,6 +83,12 @@ impl Lent {
         untold.next().is_none_or(|untold| (untold.0, untold.1) != (ino, index))
     }
 
+    /// Whether this one has not.
+    fn is_telling(&self, ino: Ino, index: u64, with: Member) -> bool {
+        let of = |stamp| (ino, index, with, stamp);
+        self.untold.range(of(u64::MIN)..=of(u64::MAX)).next().is_some()
+    }
+
     /// Whether nothing of a file was needed here for so long.
     pub(super) fn is_calm(&self, ino: Ino, now: Tick, calm: Duration) -> bool {
         let last = self.uses.get(&ino).filter(|used| used.needed > 0).map(|used| used.last);
@@ -128,7 +134,7 @@ pub fn lend_to(
         if !fits || (is_free && state.storage.lend(slot, index, to).is_err()) {
             break;
         }
-        state.far.stripes.is_lent(ino, index);
+        offers::is_lent(state, ino, index);
         lent += 1;
     }
     if lent == 0 {
@@ -197,7 +203,7 @@ pub fn has_nothing(state: &mut State, ino: Ino, member: Member) {
     if let Some(slot) = state.names.inode(ino).and_then(|inode| inode.slot) {
         state.storage.has_nothing(FileRef { ino, slot }, member);
     }
-    state.far.lent.untold.retain(|(of, ..)| *of != ino);
+    state.far.lent.untold.retain(|(of, _, with, _)| (*of, *with) != (ino, member));
 }
 
 /// A member has a striped file open no more: what it has of it that it has not spoken of comes
@@ -217,8 +223,26 @@ fn is_closed(state: &mut State, ino: Ino, member: Member) -> bool {
     true
 }
 
+/// What only who has it wants to be rid of comes once there is room for it.
+fn wait_for_room(state: &mut State) {
+    let now = state.world.now();
+    let waits = |wanted: &Wanted| !wanted.needed && wanted.since <= now && wanted.error.is_none();
+    let coming = &state.far.lent.coming;
+    let mut due = state.storage.wanted();
+    if !due.any(|(which, wanted)| waits(wanted) && !coming.contains_key(which)) {
+        return;
+    }
+    drop(due);
+    let room = |state: &mut State| state.storage.find_room(CHUNK_ORDER);
+    if eviction::with_room(state, room).is_err() {
+        let due = state.storage.wanted().filter(|(_, wanted)| waits(wanted));
+        due.for_each(|(_, wanted)| wanted.since = now + PAUSE);
+    }
+}
+
 /// Asks for what is wanted back.
 pub(super) fn ask_back(state: &mut State) {
+    wait_for_room(state);
     let (now, room) = (state.world.now(), AT_ONCE.saturating_sub(state.far.lent.coming.len()));
     let State { storage, far, .. } = state;
     let mut wanted: Vec<_> = storage.wanted().collect();
@@ -264,9 +288,15 @@ pub(super) fn tell(state: &mut State, to: Member, ino: Ino, act: Act) {
     state.far.asks_user((to, by), (file, act), now);
 }
 
+/// Who had a chunk is told that it has it no more, unless it is being told already: it has got
+/// nothing of it since.
 pub(super) fn tell_taken(state: &mut State, ino: Ino, index: u64, with: Member) {
+    if state.far.lent.is_telling(ino, index, with) {
+        return;
+    }
     let stamp = state.far.lent.next_stamp(state.starts);
     if state.far.removed_of(with).is_none() && asking::live(state).is_ok() {
+        state.far.offers.forget_of((ino, index), with);
         state.far.lent.untold.insert((ino, index, with, stamp));
         tell(state, with, ino, Act::Took { index, stamp });
     }

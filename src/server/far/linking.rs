@@ -116,6 +116,7 @@ pub fn removed(state: &mut State, member: Member) {
     state.far.removed(member, left);
     lent::removed(state, member);
     parts::removed(state, member);
+    stripes::removed(state, member);
     committing::removed(state, member);
     holders::removed(state, member);
 }

@@ -31,6 +31,8 @@ const MAPS: Duration = Duration::from_secs(60);
 /// A chunk that was offered.
 pub(super) struct Offer {
     pub(super) to: Member,
+    /// Who has it until then.
+    pub(super) from: Member,
     pub(super) stamp: u64,
     /// What the offer has left in the map.
     pub(super) entry: MapEntry,
@@ -58,24 +60,42 @@ impl Offers {
         self.0.insert(which, offer);
     }
 
-    /// A chunk has come where it is to be, by this stamp. Gives its entry, and how many bytes of it
-    /// counted, if that is so.
-    pub(super) fn end(&mut self, which: (Ino, u64), of: (Member, u64)) -> Option<(MapEntry, u32)> {
-        let offer = self.0.get(&which).filter(|offer| (offer.to, offer.stamp) == of)?;
-        let (entry, bytes) = (offer.entry, offer.takes?);
-        self.0.remove(&which);
-        Some((entry, bytes))
+    /// A chunk has come where it is to be, by this stamp, or does not. Gives its offer, if that is
+    /// so.
+    pub(super) fn end(&mut self, which: (Ino, u64), of: (Member, u64)) -> Option<Offer> {
+        let is_it = |it: &Offer| (it.to, it.stamp) == of && it.takes.is_some();
+        self.0.get(&which).filter(|offer| is_it(offer))?;
+        self.0.remove(&which)
     }
 
-    /// What has taken too long does not count any more.
-    pub(super) fn expire(&mut self, now: Tick) {
+    /// What a member was to have of a chunk, it has no more.
+    pub(super) fn forget_of(&mut self, which: (Ino, u64), to: Member) {
+        if self.0.get(&which).is_some_and(|offer| offer.to == to) {
+            self.0.remove(&which);
+        }
+    }
+
+    /// How many of these are a member's until then.
+    pub(super) fn taken_from(&self, from: Member) -> usize {
+        self.0.values().filter(|offer| offer.takes.is_some() && offer.from == from).count()
+    }
+
+    /// What a chunk that is to be taken from here by this stamp was when it was offered.
+    pub(super) fn taken_by(&self, ino: Ino, index: u64, stamp: u64) -> Option<MapEntry> {
+        let offer = self.0.get(&(ino, index))?;
+        (offer.takes.is_some() && offer.stamp == stamp).then_some(offer.entry)
+    }
+
+    /// What has taken too long does not count any more. Gives those of it that were to be taken.
+    pub(super) fn expire(&mut self, now: Tick) -> Vec<((Ino, u64), Offer)> {
         let bound = |offer: &Offer| if offer.takes.is_some() { TAKES } else { MAPS };
-        self.0.retain(|_, offer| now.since(offer.since) < bound(offer));
+        let old = self.0.extract_if(.., |_, offer| now.since(offer.since) >= bound(offer));
+        old.filter(|(_, offer)| offer.takes.is_some()).collect()
     }
 
-    /// What a member was to take does not count any more.
+    /// What a member was to take, or to have taken from it, does not count any more.
     pub(super) fn forget_taken(&mut self, by: Member) {
-        self.0.retain(|_, offer| !(offer.takes.is_some() && offer.to == by));
+        self.0.retain(|_, it| it.takes.is_none() || (it.to != by && it.from != by));
     }
 }
 
@@ -95,6 +115,14 @@ fn file_of(state: &State, ino: Ino) -> Option<FileRef> {
     (!state.finishing).then_some(FileRef { ino, slot })
 }
 
+/// A member has a chunk for itself from now on: what was offered or said of it before means nothing.
+pub(super) fn is_lent(state: &mut State, ino: Ino, index: u64) {
+    if does(Step::ForgetOffers) {
+        forget(state, ino, (index, 1));
+    }
+    state.far.stripes.is_lent(ino, index);
+}
+
 /// Whether a member has a chunk, and nobody wants it back.
 fn is_its(state: &State, file: FileRef, index: u64, to: Member) -> bool {
     let is_wanted = state.storage.is_wanted(file.ino, index);
@@ -102,7 +130,9 @@ fn is_its(state: &State, file: FileRef, index: u64, to: Member) -> bool {
     state.storage.with(file.slot, index) == Some(to) && !is_wanted && !is_kept
 }
 
+/// A chunk is a member's, as it was: what was to be taken from it before may change from now on.
 fn lent(state: &mut State, file: FileRef, index: u64) -> Reply {
+    is_lent(state, file.ino, index);
     state.storage.maps_there(file.ino, index, true);
     let (count, size) = (1, state.storage.size(file.slot));
     let stamp = state.far.lent.next_stamp(state.starts);
@@ -115,7 +145,8 @@ fn lent(state: &mut State, file: FileRef, index: u64) -> Reply {
 /// If who asks must wait for what is not here; [`ErrorKind::TextBusy`] if somebody has it mapped;
 /// and as bringing it does.
 pub fn offer(state: &mut State, (ino, to): (Ino, Member), index: u64) -> Result<Reply> {
-    let Some(file) = file_of(state, ino) else { return Ok(Reply::Again) };
+    let me = state.members.as_ref().map(|members| members.me());
+    let Some((file, from)) = file_of(state, ino).zip(me) else { return Ok(Reply::Again) };
     if is_its(state, file, index, to) {
         return Ok(lent(state, file, index));
     }
@@ -134,7 +165,7 @@ pub fn offer(state: &mut State, (ino, to): (Ino, Member), index: u64) -> Result<
         entry = offered.ok_or_else(mapped)?;
     }
     let stamp = state.far.lent.next_stamp(state.starts);
-    let offer = Offer { to, stamp, entry, since: state.world.now(), takes: None };
+    let offer = Offer { to, from, stamp, entry, since: state.world.now(), takes: None };
     state.far.offers.0.insert((ino, index), offer);
     let size = state.storage.size(file.slot);
     let inside = size.saturating_sub(index * CHUNK_BYTES).min(CHUNK_BYTES) as u32;
@@ -166,7 +197,6 @@ pub fn accepted(
         return Ok(Reply::Again);
     }
     state.storage.hand_over(file.slot, index, entry, to)?;
-    state.far.stripes.is_lent(ino, index);
     owing::owe(state, ino);
     Ok(lent(state, file, index))
 }

@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::{Member, Number, SessionSlot};
+use terral_format::ids::{Ino, Member, Number, SessionSlot};
+use terral_format::local::entry::MapEntry;
 use terral_format::local::geometry::{CHUNK_BYTES, FILE_BYTES_MAX, PAGE_BYTES};
 use terral_format::wire::far::{Act, BYTES_MAX, Done};
 use terral_format::wire::far_files::{PIECE_MAX, Piece};
@@ -20,12 +21,15 @@ use terral_store::sparse::Sparse;
 use super::asking;
 use super::giving_back::{self, loan_of};
 use super::loans::PARTS;
-use super::role::Outcome;
+use super::role::{Outcome, part_of};
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::storage::{bringing, eviction};
 
 /// So much of the memory others' parts leave free: this part of it.
 const FREE: u64 = 8;
+/// Most chunks that are on their way here at a time.
+const TAKING_MAX: usize = 64;
 
 /// A chunk that is on its way here.
 struct Taking {
@@ -59,8 +63,9 @@ pub fn take(
     (from, stamp): (Member, u64),
 ) -> Result<bool> {
     let Some(me) = state.members.as_ref().map(|members| members.me()) else { return Ok(false) };
-    let is_bound = state.departs || state.finishing || state.far.is_removed(file.born());
+    let is_gone = state.far.is_removed(file.born()) || state.far.is_removed(from);
     let is_none = bytes == 0 || u64::from(bytes) > CHUNK_BYTES;
+    let is_bound = state.departs || state.finishing || is_gone;
     if is_bound || is_none || index > FILE_BYTES_MAX / CHUNK_BYTES {
         return Ok(false);
     }
@@ -68,28 +73,64 @@ pub fn take(
     state.far.forget_taking(file, index);
     state.far.parts.taking.remove(&(file, index));
     if from == me {
-        if freeze(state, file, index)? {
+        let stays = stay(state, (file, index), bytes, stamp)?;
+        if stays {
             asking::say(state, file, Act::Kept { by: me, index, stamp });
         }
-        return Ok(true);
+        return Ok(stays);
+    }
+    if is_of_unknown_age(state, file, index) {
+        // Its home says that it is nothing, or that it is this one's.
+        asking::say_once(
+            state,
+            file,
+            Act::Return { by: me, first: index, count: 1, leaves: false },
+        );
+        return Ok(false);
     }
     let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
-    if state.storage.used_bytes() + CHUNK_BYTES > arena - arena / FREE {
+    let is_full = state.storage.used_bytes() + CHUNK_BYTES > arena - arena / FREE;
+    if is_full || state.far.parts.taking.len() >= TAKING_MAX {
         return Ok(false);
     }
     let taking = Taking { from, bytes, stamp, parts: Default::default() };
     state.far.parts.taking.insert((file, index), taking);
     for at in (0..bytes).step_by(BYTES_MAX) {
         let count = (bytes - at).min(BYTES_MAX as u32);
-        let at_byte = index * CHUNK_BYTES + u64::from(at);
-        let act = match from == file.born() {
-            true => Act::Read { at: at_byte, bytes: count, kept: false, direct: false },
-            false => Act::ReadPart { index, at, bytes: count },
-        };
+        let act = part_of(index * CHUNK_BYTES + u64::from(at), count, stamp);
         let now = state.world.now();
         state.far.asks_part((from, me), (file, act), stamp, now);
     }
     Ok(true)
+}
+
+/// A chunk that is here stays here, with all that counts of it: what is behind the end of the file
+/// nobody was told to be written. False: it is not here, or was lent since.
+fn stay(state: &mut State, which: (Number, u64), bytes: u32, stamp: u64) -> Result<bool> {
+    let (file, index) = which;
+    if !freeze(state, which, stamp)? {
+        return Ok(false);
+    }
+    let Some(loan) = loan_of(state, file) else { return Ok(false) };
+    let known = state.storage.size(loan.slot).saturating_sub(index * CHUNK_BYTES);
+    // A write that its home knows of may have made the file longer since that has said so.
+    let end = known.min(CHUNK_BYTES).max(bytes.into()) as u32;
+    for place in giving_back::places(state, state.storage.memory().entry(loan.slot, index)) {
+        let (first, behind) = (place.within.max(end), place.within + place.bytes);
+        if first < behind {
+            let nothing = vec![0; (behind - first) as usize];
+            state.storage.memory().write(place.page, first.into(), &nothing)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether something is here of a chunk that came to a process before this one: nothing else is
+/// known to be newer.
+fn is_of_unknown_age(state: &State, file: Number, index: u64) -> bool {
+    let Some(loan) = loan_of(state, file) else { return false };
+    let is_there = !state.storage.memory().entry(loan.slot, index).is_absent();
+    is_there && state.far.loans.since(file, index).is_none()
 }
 
 /// A part of such a chunk has come, or does not.
@@ -170,8 +211,9 @@ pub(super) fn removed(state: &mut State, member: Member) {
     taking.retain(|(file, _), taking| file.born() != member && taking.from != member);
 }
 
-/// Nobody writes to a chunk that is here any more. False: nothing of it is here.
-fn freeze(state: &mut State, file: Number, index: u64) -> Result<bool> {
+/// Nobody writes to a chunk that is here any more. False: nothing of it is here, or it was lent
+/// since this stamp.
+fn freeze(state: &mut State, (file, index): (Number, u64), stamp: u64) -> Result<bool> {
     let entry = |state: &State| {
         let loan = loan_of(state, file)?;
         Some((loan, state.storage.memory().entry(loan.slot, index)))
@@ -179,6 +221,10 @@ fn freeze(state: &mut State, file: Number, index: u64) -> Result<bool> {
     let Some((loan, found)) = entry(state).filter(|(_, entry)| !entry.is_absent()) else {
         return Ok(false);
     };
+    let is_newer = state.far.loans.since(file, index).is_some_and(|since| since > stamp);
+    if is_newer && does(Step::CompareStamps) {
+        return Ok(false);
+    }
     if !found.is_here() {
         bringing::bring(state, loan, index)?;
     }
@@ -190,22 +236,37 @@ fn freeze(state: &mut State, file: Number, index: u64) -> Result<bool> {
     Ok(true)
 }
 
-/// Bytes of a chunk that is here, to which nobody writes from now on: from there on so many, or
-/// fewer. `None`: nothing is here.
+/// Where the bytes of a chunk are that somebody takes by this stamp, or, if it is 0, reads: nobody
+/// writes to them.
+fn still(state: &mut State, (file, index): (Number, u64), stamp: u64) -> Result<Option<MapEntry>> {
+    let ino = Ino(file.counted());
+    if state.members.as_ref().is_some_and(|members| members.is_born_here(file)) {
+        let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+        let entry = slot.map(|slot| state.storage.memory().entry(slot, index));
+        let offered = state.far.offers.taken_by(ino, index, stamp);
+        // Who is about to write to it has taken the mark down.
+        return Ok(offered.filter(|offered| entry == Some(*offered) && offered.is_here()));
+    }
+    if stamp > 0 && !freeze(state, (file, index), stamp)? {
+        return Ok(None);
+    }
+    let loan = loan_of(state, file);
+    let entry = loan.map(|loan| state.storage.memory().entry(loan.slot, index));
+    Ok(entry.filter(|entry| entry.is_here() && entry.is_borrowed()))
+}
+
+/// Bytes of a chunk that is here, to which nobody writes: from there on so many, or fewer. `None`:
+/// they are not to be had.
 ///
 /// # Errors
 /// As those of [`giving_back::give_back`].
 pub fn copy(
     state: &mut State,
-    file: Number,
-    index: u64,
+    which: (Number, u64),
+    stamp: u64,
     (at, bytes): (u32, usize),
 ) -> Result<Option<Vec<u8>>> {
-    if !freeze(state, file, index)? {
-        return Ok(None);
-    }
-    let Some(loan) = loan_of(state, file) else { return Ok(None) };
-    let entry = state.storage.memory().entry(loan.slot, index);
+    let Some(entry) = still(state, which, stamp)? else { return Ok(None) };
     let (from, mut all) = (at as usize, Vec::new());
     for place in giving_back::places(state, entry) {
         let (begin, end) = (place.within as usize, (place.within + place.bytes) as usize);
@@ -228,7 +289,7 @@ pub fn copy(
 pub fn read(
     state: &mut State,
     session: SessionSlot,
-    file: Number,
+    (file, stamp): (Number, u64),
     (at, bytes): (u64, u32),
     piece: Piece,
 ) -> Result<Reply> {
@@ -242,7 +303,7 @@ pub fn read(
         return Ok(kept.map_or(Reply::Again, Reply::Extent));
     }
     let (index, within) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as u32);
-    let Some(mut read) = copy(state, file, index, (within, whole))? else {
+    let Some(mut read) = copy(state, (file, index), stamp, (within, whole))? else {
         return Ok(Reply::Again);
     };
     read.resize(whole, 0);

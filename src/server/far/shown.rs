@@ -237,7 +237,7 @@ pub(super) fn is_with(state: &mut State, ahead: &Ahead, member: Member) {
         return state.far.reads_ahead((me, Some(member)), &part, now);
     }
     let (index, within) = (at / CHUNK_BYTES, (at % CHUNK_BYTES) as u32);
-    let mut read = parts::copy(state, file, index, (within, first as usize)).ok().flatten();
+    let mut read = parts::copy(state, (file, index), 0, (within, first as usize)).ok().flatten();
     read.iter_mut().for_each(|read| read.resize(first as usize, 0));
     came(state, &part, read.as_deref());
 }

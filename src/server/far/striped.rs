@@ -2,12 +2,19 @@
 //! something is under way, as far as this process knows. Not here: what is done then (`stripes`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Member};
 use terral_format::wire::placement::Stripe;
 
 use crate::core::world::Tick;
+
+/// For so long nothing is tried that could not be done.
+const CALM: Duration = Duration::from_secs(5);
+/// So often it is twice as long.
+const SLOWER_MAX: u32 = 4;
 
 /// See the module.
 #[derive(Default)]
@@ -20,7 +27,12 @@ pub struct Stripes {
     /// Members that are about to leave.
     pub(super) leaving: BTreeSet<Member>,
     /// Members that cannot take anything, until then.
-    pub(super) full: BTreeMap<Member, Tick>,
+    full: BTreeMap<Member, Tick>,
+    /// Members from which what was to be taken was not, so often one after the other: until then
+    /// nothing is.
+    slow: BTreeMap<Member, (Tick, u32)>,
+    /// The file that was looked at last: the next one is first.
+    looked: Ino,
     /// They are to be looked at.
     pub(super) looks: bool,
     /// Somebody waits for memory.
@@ -55,8 +67,57 @@ impl Stripes {
         self.files.get(&ino)
     }
 
-    pub(super) fn holder(&self, ino: Ino, index: u64) -> Option<Member> {
-        self.files.get(&ino)?.holder(index)
+    /// Where a chunk is to be, and where, one after the other, if that cannot be.
+    pub(super) fn holders(&self, ino: Ino, index: u64) -> impl Iterator<Item = Member> + '_ {
+        self.files.get(&ino).into_iter().flat_map(move |stripe| stripe.holders(index))
+    }
+
+    /// Those that are to be looked at, round, from after the last on that was.
+    pub(super) fn to_look_at(&self) -> Vec<Ino> {
+        let after = self.unsettled.range((Excluded(self.looked), Unbounded));
+        after.chain(self.unsettled.range(..=self.looked)).copied().collect()
+    }
+
+    /// A file is looked at now.
+    pub(super) fn is_looked_at(&mut self, ino: Ino) {
+        self.looked = ino;
+    }
+
+    /// A member cannot take anything until then.
+    pub(super) fn is_full(&mut self, member: Member, until: Tick) {
+        self.full.insert(member, until);
+    }
+
+    /// From a member nothing has come where it was to be, from `now` on not for a while; for longer,
+    /// if it was so before.
+    pub(super) fn is_slow(&mut self, member: Member, now: Tick) {
+        let (until, times) = self.slow.entry(member).or_default();
+        // Of all that were to come at the same time once.
+        if *until <= now {
+            *until = now + CALM * (1 << (*times).min(SLOWER_MAX));
+            *times += 1;
+        }
+    }
+
+    /// Something has come from it.
+    pub(super) fn is_quick(&mut self, member: Member) {
+        self.slow.remove(&member);
+    }
+
+    /// Whether something may go from one member to another now, as far as is known.
+    pub(super) fn may_go(&self, (from, to): (Member, Member), now: Tick) -> bool {
+        let is_full = self.full.get(&to).is_some_and(|until| *until > now);
+        let is_slow = self.slow.get(&from).is_some_and(|(until, _)| *until > now);
+        !is_full && !is_slow
+    }
+
+    /// A member is none any more: what it has does not come, and it takes nothing.
+    pub(super) fn removed(&mut self, member: Member) {
+        self.returned.retain(|_, with| *with != member);
+        self.leaving.remove(&member);
+        self.full.remove(&member);
+        self.slow.remove(&member);
+        self.looks = true;
     }
 
     /// A member has a chunk for itself from now on: it has not spoken of that yet.

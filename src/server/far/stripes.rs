@@ -11,25 +11,28 @@ use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Ino, Member, Number};
 use terral_format::local::entry::MapEntry;
-use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
 use terral_format::wire::far::Act;
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
 use terral_format::wire::placement::STRIPE_UNIT;
 use terral_format::{Error, ErrorKind, Result};
 
-use super::keeping::may_keep;
+use super::keeping::{keeper, may_keep};
 use super::offers::{self, Offer};
 use super::striped::Stripes;
 use super::{asking, lent};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
+use crate::storage::eviction;
 
 // What is said in chunks is what is asked for in bytes.
 const _: () = assert!(STRIPE_UNIT == CHUNK_BYTES);
 
 /// Chunks that are on their way at a time, of all files.
 const AT_ONCE: usize = 16;
+/// So many fewer that one member has: another one's go as well.
+const LEFT: usize = 4;
 /// What was needed here is not sent away before it was not for so long.
 const CALM: Duration = Duration::from_secs(5);
 /// Where memory is scarce.
@@ -43,11 +46,11 @@ pub(super) fn go_on(state: &mut State) {
     if !std::mem::take(&mut state.far.stripes.looks) || state.finishing {
         return;
     }
-    let files: Vec<Ino> = state.far.stripes.unsettled.iter().copied().collect();
-    for ino in files {
+    for ino in state.far.stripes.to_look_at() {
         if state.far.offers.taken() >= AT_ONCE {
             return;
         }
+        state.far.stripes.is_looked_at(ino);
         look(state, ino);
     }
 }
@@ -56,17 +59,32 @@ pub(super) fn go_on(state: &mut State) {
 pub(super) fn tick(state: &mut State) {
     let Stripes { unsettled, looks, pressed, .. } = &mut state.far.stripes;
     (*looks, *pressed) = (!unsettled.is_empty(), false);
-    if *looks {
-        let now = state.world.now();
-        state.far.offers.expire(now);
+    if !*looks {
+        return;
+    }
+    let now = state.world.now();
+    let me = state.members.as_ref().map(|members| members.me());
+    for ((ino, index), Offer { from, to, .. }) in state.far.offers.expire(now) {
+        // Who has heard that he is to take it had it not from who has it.
+        match Some(from) == me || state.far.is_to_take(to, ino, index) {
+            true => state.far.stripes.is_full(to, now + CALM),
+            false => state.far.stripes.is_slow(from, now),
+        }
+        // Who waits for memory is told, if nobody else has some.
+        state.far.has_news();
     }
 }
 
 /// A member cannot take what it was to: it is not asked for a while.
 pub(super) fn refused(state: &mut State, by: Member, file: Number, (index, stamp): (u64, u64)) {
-    state.far.offers.end((Ino(file.counted()), index), (by, stamp));
+    let ino = Ino(file.counted());
+    let offer = state.far.offers.end((ino, index), (by, stamp));
+    if offer.is_some_and(|offer| offer.from == by) {
+        // It has that chunk, and does not keep it as it is.
+        return lent::want(state, ino, index, by);
+    }
     let until = state.world.now() + CALM;
-    state.far.stripes.full.insert(by, until);
+    state.far.stripes.is_full(by, until);
     // Who waits for memory is told, if nobody else has some.
     state.far.has_news();
 }
@@ -78,6 +96,12 @@ pub(super) fn connected(state: &mut State, with: Member) {
     state.far.stripes.looks = true;
 }
 
+/// A member is none any more.
+pub(super) fn removed(state: &mut State, member: Member) {
+    state.far.offers.forget_taken(member);
+    state.far.stripes.removed(member);
+}
+
 /// Whether memory becomes free as chunks go where they are to be.
 pub fn can_send(state: &mut State) -> bool {
     let Stripes { unsettled, looks, pressed, .. } = &mut state.far.stripes;
@@ -86,7 +110,9 @@ pub fn can_send(state: &mut State) -> bool {
     }
     (*looks, *pressed) = (true, true);
     go_on(state);
-    state.far.offers.taken() > 0
+    let me = state.members.as_ref().map(|members| members.me());
+    // What others have takes no memory here.
+    me.is_some_and(|me| state.far.offers.taken_from(me) > 0)
 }
 
 /// How a file is, while it is looked at.
@@ -152,36 +178,50 @@ enum Next {
 
 fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next {
     let Looked { file, me, .. } = *looked;
-    let Some(to) = state.far.stripes.holder(file.ino, index) else { return Next::Settled };
     let with = entry.with();
-    if with.is_some() && entry.is_borrowed() || with.is_none() && !entry.is_here() {
+    let returned = state.far.stripes.returned.get(&(file.ino, index)).copied();
+    let is_rid = with.is_some() && returned == with;
+    let is_kept = with.is_some() && entry.is_borrowed() && !is_rid;
+    if is_kept || with.is_none() && !entry.is_here() {
         return Next::Settled;
     }
-    let returned = state.far.stripes.returned.get(&(file.ino, index)).copied();
     let is_behind = inside(state.storage.size(file.slot), index) == 0;
-    if is_behind || to == me || !may_keep(state, to) {
-        if let Some(with) = with.filter(|with| returned == Some(*with)) {
+    let keeper = keeper(state, file.ino, index).filter(|_| !is_behind);
+    let Some(to) = keeper else {
+        if let Some(with) = with.filter(|_| is_rid) {
             lent::want(state, file.ino, index, with);
         }
         return Next::Settled;
+    };
+    if with.is_some() && !is_rid {
+        return Next::Later;
     }
-    let now = state.world.now();
+    let (from, now) = (with.unwrap_or(me), state.world.now());
+    if !state.far.stripes.may_go((from, to), now) {
+        comes_home(state, (file.ino, index), from);
+        return Next::Later;
+    }
     let is_free = state.far.takes(to) < AT_ONCE
-        && state.far.stripes.full.get(&to).is_none_or(|until| *until < now)
+        && state.far.offers.taken_from(from) < AT_ONCE - LEFT
         && !state.far.is_to_take(to, file.ino, index)
         && !state.far.offers.has(file.ino, index)
         && !state.storage.is_wanted(file.ino, index)
         && state.far.lent.is_told(file.ino, index);
-    let from = match with {
-        Some(with) if returned == Some(with) => with,
-        Some(_) => return Next::Later,
-        None => me,
-    };
     let calm = if looked.pressed { SHORT } else { CALM };
     let is_done = !looked.written || (looked.pressed && index < looked.last);
     let is_calm = !looked.awaited && state.far.lent.is_calm(file.ino, now, calm);
     let may = from != me || (is_done && is_calm);
     if is_free && may { Next::Goes { from, to } } else { Next::Later }
+}
+
+/// What a member that is about to leave has, and nobody else takes just now, comes here if there
+/// is room.
+fn comes_home(state: &mut State, (ino, index): (Ino, u64), from: Member) {
+    let is = state.far.stripes.leaving.contains(&from) && !state.storage.is_wanted(ino, index);
+    let room = |state: &mut State| state.storage.find_room(CHUNK_ORDER);
+    if is && eviction::with_room(state, room).is_ok() {
+        lent::want(state, ino, index, from);
+    }
 }
 
 /// So many bytes of a chunk are in a file of this size.
@@ -204,7 +244,7 @@ fn goes(
     let (Some(entry), Ok(())) = (entry, asking::live(state)) else { return };
     let bytes = inside(state.storage.size(slot), index);
     let stamp = state.far.lent.next_stamp(state.starts);
-    let offer = Offer { to, stamp, entry, since: state.world.now(), takes: Some(bytes) };
+    let offer = Offer { to, from, stamp, entry, since: state.world.now(), takes: Some(bytes) };
     state.far.offers.begin((ino, index), offer);
     lent::tell(state, to, ino, Act::Take { index, bytes, from, stamp });
 }
@@ -226,10 +266,12 @@ pub fn kept(
     if state.storage.placed(slot, index) == Some(to) {
         return Ok(answer);
     }
-    let Some((entry, bytes)) = state.far.offers.end((ino, index), (to, stamp)) else {
+    let offer = state.far.offers.end((ino, index), (to, stamp));
+    let Some(Offer { entry, from, takes: Some(bytes), .. }) = offer else {
         return Ok(Reply::Again);
     };
     state.far.stripes.looks = true;
+    state.far.stripes.is_quick(from);
     let now = state.storage.memory().entry(slot, index);
     let same = now == entry || (!does(Step::CompareOffers) && now.is_chunk_of(entry));
     let is_free = state.far.lent.is_told(ino, index) && !state.storage.is_wanted(ino, index);

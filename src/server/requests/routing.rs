@@ -195,8 +195,8 @@ fn of_members(state: &mut State, own: SessionSlot, request: FarFile<'_>) -> Resu
         FarFile::Kept(ino, to, index, stamp) => {
             return stripes::kept(state, (ino, to), (index, stamp));
         }
-        FarFile::ReadPart { of, at, bytes, piece } => {
-            return parts::read(state, own, of, (at, bytes), piece);
+        FarFile::ReadPart { of, at, bytes, stamp, piece } => {
+            return parts::read(state, own, (of, stamp), (at, bytes), piece);
         }
         FarFile::Take { of, index, bytes, from, stamp } => {
             return staying::take(state, (of, index, bytes), (from, stamp));

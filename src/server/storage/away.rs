@@ -291,12 +291,14 @@ impl Storage {
     /// # Errors
     /// If the map cannot have it.
     pub fn place(&mut self, slot: FileSlot, index: u64, entry: MapEntry, to: Member) -> Result<()> {
-        let was_here = entry.with().is_none();
+        let (was_here, was_kept) = (entry.with().is_none(), self.placed(slot, index).is_some());
         self.ram.place(slot, index, entry.unrecalled(), to)?;
         if was_here {
             *self.away.counts.entry(slot).or_default() += 1;
         }
-        *self.away.placed.entry(slot).or_default() += 1;
+        if !was_kept {
+            *self.away.placed.entry(slot).or_default() += 1;
+        }
         Ok(())
     }
 

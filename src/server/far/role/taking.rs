@@ -9,16 +9,19 @@ use terral_format::wire::locks::FarOwner;
 use super::{Ahead, Asked, Behind, Far};
 use crate::core::world::Tick;
 
-/// The question for bytes of one chunk, from there in its file on.
-pub(in crate::far) fn part_of(at: u64, bytes: u32) -> Act {
-    Act::ReadPart { index: at / CHUNK_BYTES, at: (at % CHUNK_BYTES) as u32, bytes }
+/// The question for bytes of one chunk, from there in its file on, which is taken by this stamp; 0:
+/// it is not.
+pub(in crate::far) fn part_of(at: u64, bytes: u32, stamp: u64) -> Act {
+    Act::ReadPart { index: at / CHUNK_BYTES, at: (at % CHUNK_BYTES) as u32, bytes, stamp }
 }
 
 /// Where in its file something is read, and how many bytes.
 pub(super) fn place_of(act: &Act) -> Option<(u64, u32)> {
     match *act {
         Act::Read { at, bytes, .. } => Some((at, bytes)),
-        Act::ReadPart { index, at, bytes } => Some((index * CHUNK_BYTES + u64::from(at), bytes)),
+        Act::ReadPart { index, at, bytes, .. } => {
+            Some((index * CHUNK_BYTES + u64::from(at), bytes))
+        }
         _ => None,
     }
 }
@@ -73,7 +76,7 @@ impl Far {
     ) {
         let Ahead { file, at, bytes, since } = *ahead;
         let act = match with {
-            Some(_) => part_of(at, bytes),
+            Some(_) => part_of(at, bytes, 0),
             None => Act::Read { at, bytes, kept: true, direct: true },
         };
         self.asks((self.own_id(by), None), (file, act), Behind::Nothing, now);

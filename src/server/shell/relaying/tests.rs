@@ -34,7 +34,7 @@ macro_rules! has_nothing_of_others {
             Ok(false)
         }
 
-        fn read_part(&self, _: Number, _: (u64, u32)) -> Outcome {
+        fn read_part(&self, _: Number, _: (u64, u64), _: u32) -> Outcome {
             Ok((Done::Unknown, Vec::new()))
         }
 

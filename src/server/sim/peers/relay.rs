@@ -253,8 +253,8 @@ impl Peers {
                 Reply::Lent(loan) => self.through_map(at, &job, loan),
                 _ => (Done::Done, Vec::new()),
             })
-        } else if let Act::ReadPart { index, at: from, bytes } = job.act {
-            self.read_part(at, &job, index, (from, bytes))
+        } else if let Act::ReadPart { index, at: from, bytes, stamp } = job.act {
+            self.read_part(at, &job, (index, stamp), (from, bytes))
         } else if let Act::Lost { by, token } = job.act {
             let lost = FarFile::Lost(job.file(), by, token);
             let gone = self.sims[at].ask(client, Request::Far(lost));

@@ -17,13 +17,13 @@ impl Peers {
         &mut self,
         at: usize,
         job: &Job,
-        index: u64,
+        (index, stamp): (u64, u64),
         part: (u32, u32),
     ) -> Outcome {
         let (from, bytes) = (part.0, part.1 as usize);
         let copy = |server: &Server| {
             let mut state = server.lock();
-            parts::copy(&mut state, job.number(), index, (from, bytes))
+            parts::copy(&mut state, (job.number(), index), stamp, (from, bytes))
         };
         Ok(match self.sims[at].with(copy).transpose()?.flatten() {
             Some(mut read) => {
