@@ -151,3 +151,31 @@ fn a_file_of_more_than_one_machines_memory_is_written_and_read() {
     );
     assert_eq!(told(&output), "all\nall\n", "{}", said(&output));
 }
+
+#[test]
+fn a_machine_that_keeps_no_files_writes_more_than_the_memory_of_the_home() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &["--storage-hosts", "h0,h1"],
+        "$TERRAL policy set '/terral/f*' layout=stripe
+        much=384; on h2 \"$parts write /terral/f 0 $much\"; $parts check f 0 $much
+        on h2 \"$parts check /terral/f 0 $much\"",
+    );
+    assert_eq!(told(&output), "all\nall\n", "{}", said(&output));
+}
+
+#[test]
+fn a_machine_that_leaves_gives_its_parts_to_the_next_where_the_home_is_full() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe
+        $parts write f 0 96; settled h0 f 64; $parts write g 0 150; $parts check g 0 150
+        on h1 '$TERRAL stop --instance machines' > /dev/null; echo $?
+        $parts check f 0 96; on h2 \"$parts check /terral/f 0 96\"; settled h0 f 64
+        $TERRAL stat --instance machines f | grep -c 'member 1:'",
+    );
+    assert_eq!(told(&output), "all\n0\nall\nall\n0\n", "{}", said(&output));
+}

@@ -38,8 +38,6 @@ pub enum Step {
     CompareOffers,
     /// What is lent again to who has it is not taken from it as it was before.
     ForgetOffers,
-    /// Nor does who has it let go of it for what was asked before.
-    CompareStamps,
     /// What somebody has mapped is not given back.
     KeepMapped,
     /// Nothing is added to a batch that goes.

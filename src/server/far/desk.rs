@@ -30,7 +30,8 @@ const UNDER_WAY_MAX: usize = 16_384;
 const KEPT_MAX: usize = 1 << 18;
 
 /// Who does what others ask of files that were born here, as a client of this server. Its calls may
-/// wait, and come from several threads at once; never two of which one changes the same file.
+/// wait, and come from several threads at once; never two of which one changes the same file, but
+/// for what is [urgent](Act::is_urgent): that is done beside all others.
 pub trait Relay: Send + Sync + std::fmt::Debug {
     /// Does something with a file; `bytes` are what is to be written. Of [`Act::Open`] the file is
     /// open from then on.
@@ -181,7 +182,7 @@ impl Job {
 
     /// Whether it may be done while others like it are done with the same file.
     pub fn is_shared(&self) -> bool {
-        matches!(self.act, Act::Read { .. }) || self.act.is_urgent()
+        matches!(self.act, Act::Read { .. })
     }
 }
 

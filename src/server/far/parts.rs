@@ -22,7 +22,6 @@ use super::asking;
 use super::giving_back::{self, loan_of};
 use super::loans::PARTS;
 use super::role::{Outcome, part_of};
-use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::storage::{bringing, eviction};
 
@@ -221,8 +220,7 @@ fn freeze(state: &mut State, (file, index): (Number, u64), stamp: u64) -> Result
     let Some((loan, found)) = entry(state).filter(|(_, entry)| !entry.is_absent()) else {
         return Ok(false);
     };
-    let is_newer = state.far.loans.since(file, index).is_some_and(|since| since > stamp);
-    if is_newer && does(Step::CompareStamps) {
+    if state.far.loans.since(file, index).is_some_and(|since| since > stamp) {
         return Ok(false);
     }
     if !found.is_here() {

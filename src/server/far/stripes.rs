@@ -237,6 +237,10 @@ fn goes(
     (from, to): (Member, Member),
 ) {
     let FileRef { ino, slot } = looked.file;
+    // What nobody has written to takes no memory anywhere.
+    if from == looked.me && state.storage.take_unused(&state.sessions, slot, index) {
+        return;
+    }
     let entry = match from == looked.me {
         true => state.storage.offer(&state.sessions, slot, index),
         false => Some(found),

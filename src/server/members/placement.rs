@@ -61,7 +61,8 @@ pub fn set_role(state: &mut State, member: Member, stores: bool) -> Result<()> {
 ///
 /// # Errors
 /// As those of [`policies::set`]; [`ErrorKind::NotFound`] if there is no such member, too, and
-/// [`ErrorKind::Invalid`] if it keeps no bytes.
+/// [`ErrorKind::Invalid`] if it keeps no bytes; [`ErrorKind::Unsupported`] for files that are striped
+/// where they are brought to a permanent directory.
 pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> Result<()> {
     let mut roster = control::own_roster(state)?;
     if let Some(Layout::One(member)) = layout {
@@ -72,6 +73,10 @@ pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> R
         if !roster.placement.stores(member) {
             return refuse(ErrorKind::Invalid, "it has not the role storage");
         }
+    }
+    if matches!(layout, Some(Layout::Stripe { .. })) && state.backing.is_some() {
+        let context = "files are brought to the permanent directory whole, and not striped before";
+        return Err(Error::new(ErrorKind::Unsupported, context));
     }
     let all = &mut roster.placement.layouts;
     let before = all.len();

@@ -82,26 +82,40 @@ pub struct Relaying {
 }
 
 impl Inner {
+    /// A job is done now. What others may wait for keeps none waiting.
+    fn runs(&mut self, job: &Job) {
+        if !job.act.is_urgent() {
+            self.running.push((job.number(), job.is_shared()));
+        }
+    }
+
     /// Whether a job that has just come may be done now, as [`Inner::next`] has it.
     fn is_free(&self, job: &Job) -> bool {
         let with =
             |number: Number, shared: bool| number == job.number() && !(shared && job.is_shared());
         let runs = self.running.iter().any(|(number, shared)| with(*number, *shared));
-        !runs && !self.waiting.iter().any(|other| with(other.number(), other.is_shared()))
+        let waits = |other: &Job| !other.act.is_urgent() && with(other.number(), other.is_shared());
+        !runs && !self.waiting.iter().any(waits)
     }
 
     fn has_run(&mut self, job: &Job) {
         let done = (job.number(), job.is_shared());
+        if job.act.is_urgent() {
+            return;
+        }
         if let Some(at) = self.running.iter().position(|running| *running == done) {
             self.running.swap_remove(at);
         }
     }
 
     /// The first that may be done now: nothing before it is about the same file, or all of that
-    /// only reads, as it does.
+    /// only reads, as it does; or others may wait for it, be it those before it.
     fn next(&mut self, lane: Lane) -> Option<Job> {
         let (mut busy, keeping) = (self.running.clone(), self.keeping);
         let free = |job: &Job| {
+            if job.act.is_urgent() {
+                return lane.has(job);
+            }
             let with = |running: &(Number, bool)| running.1 && job.is_shared();
             let is_free = busy.iter().all(|running| running.0 != job.number() || with(running));
             let is_free = is_free && !(keeping && job.act == Act::Open);
@@ -183,7 +197,7 @@ impl Relaying {
     /// Does it in this thread, which others wait for, if nobody is to be waited for. Gives what
     /// cannot be done so.
     fn try_at_once(&self, mut inner: MutexGuard<'_, Inner>, job: Job, now: Tick) -> Option<Job> {
-        inner.running.push((job.number(), job.is_shared()));
+        inner.runs(&job);
         drop(inner);
         let outcome = self.relay.at_once(job.file(), &job.act, &job.bytes);
         let mut inner = self.lock();
@@ -250,7 +264,7 @@ impl Relaying {
                 return Some(Work::Keep(None, false));
             }
             if let Some(job) = inner.next(Lane::All) {
-                inner.running.push((job.number(), job.is_shared()));
+                inner.runs(&job);
                 inner.looks = true;
                 return Some(Work::Do(job));
             }
@@ -308,7 +322,7 @@ impl Relaying {
         while !inner.over && goes_on(&inner) {
             match inner.next(lane) {
                 Some(job) => {
-                    inner.running.push((job.number(), job.is_shared()));
+                    inner.runs(&job);
                     // What is done for others here opens nothing.
                     let opens = lane != Lane::Urgent;
                     inner.looks |= opens;

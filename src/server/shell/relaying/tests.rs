@@ -1,7 +1,7 @@
 //! What is asked of several members' files, carried out by threads.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number, SessionSlot};
@@ -326,4 +326,55 @@ fn nobody_asks_in_the_name_of_another_member_or_for_its_files() {
     );
     assert!(relaying.push((me, from), Admitted::whole(framed(b"nothing"))).is_err());
     relaying.removed(from);
+}
+
+/// Writes wait until a chunk of the same file is kept elsewhere, as they do for its memory.
+#[derive(Debug, Default)]
+struct Full {
+    kept: Mutex<bool>,
+    is_kept: Condvar,
+}
+
+impl Relay for Full {
+    fn carry_out(&self, _: Ino, act: &Act, _: &[u8]) -> Outcome {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(act, Act::Kept { .. }) {
+            *kept = true;
+            self.is_kept.notify_all();
+        }
+        let long = Duration::from_secs(30);
+        let (kept, _) = self
+            .is_kept
+            .wait_timeout_while(kept, long, |kept| !*kept)
+            .unwrap_or_else(PoisonError::into_inner);
+        assert!(*kept, "it waits for what waits for it");
+        Ok((Done::Written(0), Vec::new()))
+    }
+
+    closes_nothing!();
+
+    has_nothing_of_others!();
+}
+
+#[test]
+fn what_frees_memory_is_done_though_all_wait_for_memory() {
+    let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+    let (told, hears) = mpsc::channel();
+    let answered = move || told.send(()).expect("somebody hears");
+    let relaying = Relaying::new(Arc::new(Full::default()), Arc::new(Clock), 7, answered);
+    std::thread::scope(|threads| {
+        (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
+        threads.spawn(|| relaying.run_urgent());
+        let writes = (0..12).map(|number| question(from, me, number));
+        let kept = Act::Kept { by: from, index: 0, stamp: 1 };
+        for frame in writes.chain([asking(from, me, 12, kept)]) {
+            relaying.push((me, from), Admitted::whole(framed(&frame))).expect("a question");
+        }
+        let mut left = 13;
+        while left > 0 {
+            hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
+            left -= relaying.take_answers().len();
+        }
+        relaying.end();
+    });
 }

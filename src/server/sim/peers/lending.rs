@@ -62,6 +62,17 @@ struct How {
     stripes: bool,
 }
 
+/// A file of the first machine has its parts over these.
+fn is_striped(peers: &mut Peers, name: &[u8], over: &[usize]) {
+    peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        let ino = state.names.child_here(ROOT, name).expect("made");
+        let over = over.iter().copied().map(super::member).collect();
+        state.record(Membership::Striped { ino, stripe: Some(Stripe { over, chunks: 1 }) });
+        state.commit().expect("there is room");
+    });
+}
+
 impl Shared {
     fn new(seed: u64) -> Self {
         Shared::of(seed, false)
@@ -72,14 +83,7 @@ impl Shared {
         let mut peers = Peers::new(seed, 3);
         peers.create(0, b"a").expect("made");
         if stripes {
-            peers.sims[0].with(|server| {
-                let mut state = server.lock();
-                let ino = state.names.child_here(ROOT, b"a").expect("made");
-                let over = [1, 2, 0].map(super::member).to_vec();
-                let stripe = Some(Stripe { over, chunks: 1 });
-                state.record(Membership::Striped { ino, stripe });
-                state.commit().expect("there is room");
-            });
+            is_striped(&mut peers, b"a", &[1, 2, 0]);
         }
         let open: Vec<Open> =
             (0..3).map(|at| peers.open(at, b"a", OPEN).expect("opened")).collect();
@@ -547,5 +551,6 @@ fn what_was_asked_back_before_it_came_is_not_used() {
     assert!(matches!(flawed, Reply::Lent(_)));
 }
 
+mod kept;
 mod offering;
 mod striping;

@@ -18,7 +18,7 @@ const READ: OpenHow = OpenHow { access: 1, ..OPEN };
 
 impl Shared {
     /// Which chunks of it a member keeps, as its home says.
-    fn placed(&mut self, file: FileRef) -> Vec<(u64, Member)> {
+    pub(super) fn placed(&mut self, file: FileRef) -> Vec<(u64, Member)> {
         let placed = self.peers.sims[0].with(|server| {
             let state = server.lock();
             let its = (0..CHUNKS)
