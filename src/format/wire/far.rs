@@ -278,8 +278,8 @@ pub enum Act {
         at: u32,
         /// So many, at most [`BYTES_MAX`].
         bytes: u32,
-        /// By which who asks is to [take](Act::Take) it: nobody writes to it any more, unless it was
-        /// lent since; 0 of who only reads.
+        /// By which who asks is to [take](Act::Take) it: nobody writes to it any more, unless it
+        /// was lent since; 0 of who only reads.
         stamp: u64,
     },
 }

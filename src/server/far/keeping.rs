@@ -13,8 +13,8 @@ pub(super) fn may_keep(state: &State, member: Member) -> bool {
     !is_out && members.user_of(member).is_none()
 }
 
-/// Where a chunk is to be: where its file's layout says, or, if that member cannot keep anything, at
-/// the next one of it that can. `None`: here.
+/// Where a chunk is to be: where its file's layout says, or, if that member cannot keep anything,
+/// at the next one of it that can. `None`: here.
 pub(super) fn keeper(state: &State, ino: Ino, index: u64) -> Option<Member> {
     let me = state.members.as_ref()?.me();
     let mut holders = state.far.stripes.holders(ino, index);

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number};
-use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER};
+use terral_format::local::geometry::CHUNK_BYTES;
 use terral_format::wire::far::{Act, BYTES_MAX, Done};
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
@@ -20,7 +20,8 @@ use terral_partition::terms::Terms;
 use terral_store::sparse::Sparse;
 
 use super::role::Outcome;
-use super::{asking, keeping, offers};
+use super::{asking, keeping};
+use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
@@ -134,7 +135,7 @@ pub fn lend_to(
         if !fits || (is_free && state.storage.lend(slot, index, to).is_err()) {
             break;
         }
-        offers::is_lent(state, ino, index);
+        is_lent(state, ino, index);
         lent += 1;
     }
     if lent == 0 {
@@ -144,6 +145,15 @@ pub fn lend_to(
     state.far.lent.uses.entry(ino).or_default().lent += lent;
     let (stamp, size) = (state.far.lent.next_stamp(state.starts), state.storage.size(slot));
     Ok(Reply::LentTo(LentTo { count: lent, size, stamp }))
+}
+
+/// A member has a chunk for itself from now on: what was offered or said of it before means
+/// nothing.
+pub(super) fn is_lent(state: &mut State, ino: Ino, index: u64) {
+    if does(Step::ForgetOffers) {
+        state.far.offers.forget(ino, (index, 1));
+    }
+    state.far.stripes.is_lent(ino, index);
 }
 
 /// A member wants chunks of its to be asked back, and may be about to leave.
@@ -233,8 +243,7 @@ fn wait_for_room(state: &mut State) {
         return;
     }
     drop(due);
-    let room = |state: &mut State| state.storage.find_room(CHUNK_ORDER);
-    if eviction::with_room(state, room).is_err() {
+    if !eviction::has_room(state) {
         let due = state.storage.wanted().filter(|(_, wanted)| waits(wanted));
         due.for_each(|(_, wanted)| wanted.since = now + PAUSE);
     }

@@ -22,6 +22,7 @@ pub mod lent;
 pub mod linking;
 pub mod loans;
 pub mod locking;
+pub mod offered;
 pub mod offers;
 pub mod parts;
 pub mod pieces;

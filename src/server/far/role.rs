@@ -16,7 +16,7 @@ use super::fitting::fits;
 use super::holders::Holders;
 use super::lent::Lent;
 use super::loans::Loans;
-use super::offers::Offers;
+use super::offered::Offers;
 use super::parts::Parts;
 use super::pieces::Pieces;
 use super::shown::Shown;
@@ -101,7 +101,8 @@ pub struct Far {
     pub(super) shown: Shown,
     pub(super) holders: Holders,
     pub(super) lent: Lent,
-    pub(super) offers: Offers,
+    /// Chunks of files that were born here, and that others are to have.
+    pub offers: Offers,
     /// Over which members the parts of files that were born here lie.
     pub stripes: Stripes,
     pub(super) parts: Parts,

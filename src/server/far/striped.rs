@@ -88,7 +88,7 @@ impl Stripes {
         self.full.insert(member, until);
     }
 
-    /// From a member nothing has come where it was to be, from `now` on not for a while; for longer,
+    /// From a member nothing has come where it was to be: it is left alone for a while, for longer
     /// if it was so before.
     pub(super) fn is_slow(&mut self, member: Member, now: Tick) {
         let (until, times) = self.slow.entry(member).or_default();

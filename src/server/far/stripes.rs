@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use terral_format::ids::{FileSlot, Ino, Member, Number};
 use terral_format::local::entry::MapEntry;
-use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::wire::far::Act;
 use terral_format::wire::far_files::LentTo;
 use terral_format::wire::message::{FileRef, Reply};
@@ -19,7 +19,7 @@ use terral_format::wire::placement::STRIPE_UNIT;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::keeping::{keeper, may_keep};
-use super::offers::{self, Offer};
+use super::offered::Offer;
 use super::striped::Stripes;
 use super::{asking, lent};
 use crate::core::left_out::{Step, does};
@@ -218,8 +218,7 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
 /// is room.
 fn comes_home(state: &mut State, (ino, index): (Ino, u64), from: Member) {
     let is = state.far.stripes.leaving.contains(&from) && !state.storage.is_wanted(ino, index);
-    let room = |state: &mut State| state.storage.find_room(CHUNK_ORDER);
-    if is && eviction::with_room(state, room).is_ok() {
+    if is && eviction::has_room(state) {
         lent::want(state, ino, index, from);
     }
 }
@@ -290,6 +289,6 @@ pub fn kept(
     with.into_iter().for_each(|with| lent::tell_taken(state, ino, index, with));
     // Who waits for memory may have some.
     state.far.has_news();
-    offers::forget(state, ino, (index, 1));
+    state.far.offers.forget(ino, (index, 1));
     Ok(answer)
 }

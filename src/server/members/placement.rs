@@ -61,8 +61,8 @@ pub fn set_role(state: &mut State, member: Member, stores: bool) -> Result<()> {
 ///
 /// # Errors
 /// As those of [`policies::set`]; [`ErrorKind::NotFound`] if there is no such member, too, and
-/// [`ErrorKind::Invalid`] if it keeps no bytes; [`ErrorKind::Unsupported`] for files that are striped
-/// where they are brought to a permanent directory.
+/// [`ErrorKind::Invalid`] if it keeps no bytes; [`ErrorKind::Unsupported`] for files that are
+/// striped where they are brought to a permanent directory.
 pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> Result<()> {
     let mut roster = control::own_roster(state)?;
     if let Some(Layout::One(member)) = layout {

@@ -7,7 +7,7 @@ use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::far::{asking, holders, layouts, lent, offers};
+use crate::far::{asking, holders, layouts, lent};
 use crate::locks::releasing;
 use crate::naming::{counting, nodes};
 use crate::storage::{barring, closed};
@@ -79,7 +79,7 @@ fn remove_barred(state: &mut State, ino: Ino, inode: &Inode) {
     holders::forget(state, ino);
     lent::forget(state, ino);
     layouts::forget(state, ino);
-    offers::forget_all(state, ino);
+    state.far.offers.forget_all(ino);
     state.members.iter_mut().for_each(|members| members.forget_lost(|of| of == ino));
     releasing::unlock_gone(state, ino);
     state.xattrs.forget(ino);

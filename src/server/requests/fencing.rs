@@ -19,8 +19,8 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::asking::{self, Step};
+use crate::far::committing;
 use crate::far::role::Behind;
-use crate::far::{committing, offers};
 use crate::storage::{attaching, fencing, recalling};
 
 /// The shortest and the longest lease.
@@ -126,7 +126,7 @@ fn fence(state: &mut State, ino: Ino, token: u64) -> Result<Fenced> {
         state.log.reserve()?;
         let file = FileRef { ino, slot };
         recalling::bring_all(state, file)?;
-        offers::forget_all(state, ino);
+        state.far.offers.forget_all(ino);
         fencing::fence(state, file, token)?;
     }
     Ok(Fenced { token, wanted: false })

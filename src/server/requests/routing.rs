@@ -188,7 +188,7 @@ fn of_members(state: &mut State, own: SessionSlot, request: FarFile<'_>) -> Resu
         }
         FarFile::Lost(ino, by, token) => orphans::lost_a_name(state, ino, (by, token)),
         FarFile::BringBack(ino, with, first, count, leaves) => {
-            offers::forget(state, ino, (first, count));
+            state.far.offers.forget(ino, (first, count));
             return lent::bring_back(state, (ino, with, leaves), (first, count));
         }
         FarFile::Where(ino, at) => return Ok(layouts::of_byte(state, ino, at)),

@@ -15,8 +15,8 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::state::State;
 use crate::far::asking::{self, Step};
+use crate::far::committing;
 use crate::far::role::Behind;
-use crate::far::{committing, offers};
 use crate::storage::updating::Condition;
 use crate::storage::{attaching, recalling, updating};
 
@@ -83,7 +83,7 @@ fn here(
     let slot = attaching::attach(state, ino)?;
     let file = FileRef { ino, slot };
     recalling::bring_all(state, file)?;
-    offers::forget_all(state, ino);
+    state.far.offers.forget_all(ino);
     match what {
         Update::Look => updating::look(state, file),
         Update::Write { seen, .. } => {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
+use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
 use terral_format::local::names::{Inode, flag};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::tier;
@@ -44,6 +44,11 @@ pub fn with_room<T>(state: &mut State, take: impl Fn(&mut State) -> Result<T>) -
         }
         taken => taken,
     }
+}
+
+/// Whether memory has room for a chunk, or some was made.
+pub fn has_room(state: &mut State) -> bool {
+    with_room(state, |state| state.storage.find_room(CHUNK_ORDER)).is_ok()
 }
 
 /// Does what is only of use: it takes what room there is, and drives nothing out, as that might be

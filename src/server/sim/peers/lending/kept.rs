@@ -68,9 +68,9 @@ impl Shared {
     }
 }
 
-/// One machine writes a chunk and closes the file; once it is taken from there, be it to stay there,
-/// and before its home has heard so, a program there maps it and stores something. Gives what others
-/// read then.
+/// One machine writes a chunk and closes the file; once it is taken from there, be it to stay
+/// there, and before its home has heard so, a program there maps it and stores something. Gives
+/// that, and what others read then.
 fn stored_before_it_is_kept(index: u64, keeper: usize) -> [Vec<u8>; 2] {
     let mut shared = Shared::of(7, true);
     let at = index * CHUNK_BYTES;
