@@ -13,7 +13,8 @@ use std::process::Output;
 use launched::said;
 use namespaces::Machines;
 
-/// `write PATH FIRST MIB`: writes so many MiB from one on; `check PATH FIRST MIB [page]`: says
+/// `write PATH FIRST MIB`: writes so many MiB from one on; `turns PATH FIRST MIB`: the same, in
+/// calls of 3.5 MiB, each of which opens and closes the file; `check PATH FIRST MIB [page]`: says
 /// whether they are as all write them, and what could not be read. Each page says which one it is.
 const PARTS: &str = r#"
 import errno, os, sys
@@ -25,6 +26,11 @@ if what == "write":
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     for at in range(first, first + mib, step):
         os.pwrite(fd, whole(at), at)
+elif what == "turns":
+    for at in range(first, first + mib, 7 << 19):
+        fd, end = os.open(path, os.O_RDWR | os.O_CREAT), min(at + (7 << 19), first + mib)
+        os.pwrite(fd, b"".join(page(n) for n in range(at, end, 4096)), at)
+        os.close(fd)
 else:
     fd, wrong, lost = os.open(path, os.O_RDONLY), [], []
     for at in range(first, first + mib, step):
@@ -178,4 +184,30 @@ fn a_machine_that_leaves_gives_its_parts_to_the_next_where_the_home_is_full() {
         $TERRAL stat --instance machines f | grep -c 'member 1:'",
     );
     assert_eq!(told(&output), "all\n0\nall\nall\n0\n", "{}", said(&output));
+}
+
+#[test]
+fn what_is_written_as_the_part_before_goes_on_its_way_is_all_there() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe; : > f; : > f2
+        on h1 \"$parts turns /terral/f 0 84\" & on h2 \"$parts turns /terral/f2 0 84\"; wait
+        for at in h0 h1 h2; do on $at \"$parts check /terral/f 0 84; $parts check /terral/f2 0 84\"; done",
+    );
+    assert_eq!(told(&output), "all\n".repeat(6), "{}", said(&output));
+}
+
+#[test]
+fn many_who_wait_for_memory_of_one_home_all_get_it() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &["--storage-hosts", "h0,h1"],
+        "$TERRAL policy set '/terral/f*' layout=stripe; for n in 1 2 3 4 5 6; do : > f$n; done
+        for n in 1 2 3 4 5 6; do on h2 \"$parts write /terral/f$n 0 64\" & done; wait
+        for n in 1 2 3 4 5 6; do on h1 \"$parts check /terral/f$n 0 64\"; done",
+    );
+    assert_eq!(told(&output), "all\n".repeat(6), "{}", said(&output));
 }

@@ -54,6 +54,8 @@ struct Files {
 pub struct AtHome {
     instance: PathBuf,
     client: Mutex<Option<Client>>,
+    /// For what others may wait for: those who wait have all requests of the other one.
+    urgent: Mutex<Option<Client>>,
     files: Mutex<Files>,
     /// Memory that was used: to be given it anew costs a fault for each page.
     spare: Mutex<Vec<Vec<u8>>>,
@@ -75,13 +77,22 @@ impl AtHome {
         AtHome {
             instance,
             client: Mutex::default(),
+            urgent: Mutex::default(),
             files: Mutex::default(),
             spare: Mutex::default(),
         }
     }
 
     fn client(&self) -> Result<Client> {
-        let mut client = lock(&self.client);
+        self.connected(&self.client)
+    }
+
+    fn urgent(&self) -> Result<Client> {
+        self.connected(&self.urgent)
+    }
+
+    fn connected(&self, client: &Mutex<Option<Client>>) -> Result<Client> {
+        let mut client = lock(client);
         if client.is_none() {
             *client = Some(Client::connect_with(&self.instance, None)?);
         }
@@ -299,7 +310,7 @@ impl Relay for AtHome {
             }
             // It is not opened for that: nothing is written.
             Act::Kept { by, index, stamp } => {
-                self.client()?.kept((file, by), (index, stamp)).map(|done| (done, Vec::new()))
+                self.urgent()?.kept((file, by), (index, stamp)).map(|done| (done, Vec::new()))
             }
             Act::Merge { strips } => self.merge(file, strips, bytes).map(done),
             Act::Truncate { size, strips, token } => {
@@ -359,20 +370,20 @@ impl Relay for AtHome {
         part: (u32, u32),
     ) -> Result<(Done, Vec<u8>)> {
         let read = lock(&self.spare).pop().unwrap_or_default();
-        Ok(match self.client()?.give_back(of, which, part, read)? {
+        Ok(match self.urgent()?.give_back(of, which, part, read)? {
             Some(bytes) => (Done::Read, bytes),
             None => (Done::Unknown, Vec::new()),
         })
     }
 
     fn took(&self, of: Number, which: (u64, u64)) -> Result<()> {
-        self.client()?.took(of, which)
+        self.urgent()?.took(of, which)
     }
 
     fn take(&self, of: Number, act: &Act) -> Result<bool> {
         match *act {
             Act::Take { index, bytes, from, stamp } => {
-                self.client()?.take((of, index, bytes), (from, stamp))
+                self.urgent()?.take((of, index, bytes), (from, stamp))
             }
             _ => Ok(false),
         }
@@ -381,14 +392,14 @@ impl Relay for AtHome {
     fn read_part(&self, of: Number, which: (u64, u64), bytes: u32) -> Result<(Done, Vec<u8>)> {
         let mut read = lock(&self.spare).pop().unwrap_or_default();
         read.resize(bytes as usize, 0);
-        Ok(match self.client()?.read_part(of, which, &mut read)? {
+        Ok(match self.urgent()?.read_part(of, which, &mut read)? {
             true => (Done::Read, read),
             false => (Done::Unknown, Vec::new()),
         })
     }
 
     fn through_map(&self, of: Number, act: &Act, bytes: &[u8]) -> Result<(Done, Vec<u8>)> {
-        let client = self.client()?;
+        let client = self.urgent()?;
         Ok(match *act {
             Act::ReadMapped { index, at, bytes } => {
                 let mut read = vec![0; bytes as usize];

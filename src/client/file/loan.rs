@@ -2,8 +2,8 @@
 //! them as those of a file of their own, which has no name.
 //!
 //! Invariant: what was written beyond the end that the file is known to have is answered only once
-//! its home has made it so long while the chunk still was this machine's; else it is written by
-//! asking. Not here: who may have a chunk (`server/far/lent`), and what others do in it (`copy`).
+//! its home has made it so long, and all chunks that it was written to still were this machine's
+//! then; else it is written by asking. Not here: who may have a chunk (`server/far/lent`), and what others do in it (`copy`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,9 +43,12 @@ pub(super) struct Loan {
     pause: AtomicU32,
 }
 
-/// What was written without asking: the last chunk, and where in the file it ends.
+/// So many chunks count together: what a call writes to more of them counts bit by bit.
+const TOGETHER: usize = 16;
+
+/// What was written to a chunk without asking, and where in the file that ends.
 #[derive(Clone, Copy)]
-struct Last {
+struct Put {
     index: u64,
     entry: MapEntry,
     end: u64,
@@ -116,26 +119,35 @@ impl File {
             };
         }
         let Some(loan) = &self.loan else { return self.ship(bytes, Some(at)).map(drop) };
-        let mut last = None;
-        let mut rest: Option<(u64, usize)> = None;
         let end = at + bytes.len() as u64;
-        for (begin, piece) in by_chunk(at, bytes).filter(|(_, piece)| !piece.is_empty()) {
-            match self.put_lent(loan, begin, piece, (end - begin) as usize)? {
-                Some(written) => {
-                    last = Some(written);
-                    self.ship_rest(bytes, at, rest.take())?;
-                }
-                None => {
-                    let (from, count) = rest.unwrap_or((begin, 0));
-                    rest = Some((from, count + piece.len()));
-                }
+        let (mut bytes, mut at) = (bytes, at);
+        while !bytes.is_empty() {
+            let most = TOGETHER * CHUNK_BYTES as usize - (at % CHUNK_BYTES) as usize;
+            let (some, rest) = bytes.split_at(most.min(bytes.len()));
+            self.put_together(loan, some, (at, end))?;
+            (bytes, at) = (rest, at + some.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// The same of bytes from `at` on, in few chunks, of a call that ends there.
+    fn put_together(&self, loan: &Loan, bytes: &[u8], (at, end): (u64, u64)) -> Result<()> {
+        let mut put = [None; TOGETHER];
+        let mut rest: Option<(u64, usize)> = None;
+        for ((begin, piece), put) in by_chunk(at, bytes).zip(&mut put) {
+            *put = self.put_lent(loan, begin, piece, (end - begin) as usize)?;
+            if put.is_some() {
+                self.ship_rest(bytes, at, rest.take())?;
+            } else {
+                let (from, count) = rest.unwrap_or((begin, 0));
+                rest = Some((from, count + piece.len()));
             }
         }
-        loan.next.store(end, Ordering::Relaxed);
+        loan.next.store(at + bytes.len() as u64, Ordering::Relaxed);
         self.ship_rest(bytes, at, rest)?;
-        match last {
-            Some(last) if !self.counts_lent(loan, last)? => self.ship(bytes, Some(at)).map(drop),
-            _ => Ok(()),
+        match self.counts_lent(loan, &put)? {
+            true => Ok(()),
+            false => self.ship(bytes, Some(at)).map(drop),
         }
     }
 
@@ -147,14 +159,14 @@ impl File {
 
     /// Writes bytes of one chunk without asking; `call`: that many are left of the call. `None`:
     /// they are to be written by asking.
-    fn put_lent(&self, loan: &Loan, at: u64, piece: &[u8], call: usize) -> Result<Option<Last>> {
+    fn put_lent(&self, loan: &Loan, at: u64, piece: &[u8], call: usize) -> Result<Option<Put>> {
         let index = at / CHUNK_BYTES;
         for _ in 0..TRIES {
             if let Some(chunks) = loan.chunks()
                 && let Some(entry) = chunks.write_lent(&self.connection, piece, at)?
             {
                 chunks.header(&self.connection)?.wrote(self.connection.time_ns());
-                return Ok(Some(Last { index, entry, end: at + piece.len() as u64 }));
+                return Ok(Some(Put { index, entry, end: at + piece.len() as u64 }));
             }
             let Some(count) = loan.wanted(at, call) else { return Ok(None) };
             let asked = FarFile::Borrow { of: self.handle(), first: index, count };
@@ -175,20 +187,23 @@ impl File {
         self.loan.iter().for_each(|loan| loan.had(file));
     }
 
-    /// Has the file as long as was written. False: the chunk is not this machine's any more, and
-    /// what was written there may not count.
-    fn counts_lent(&self, loan: &Loan, last: Last) -> Result<bool> {
+    /// Has the file as long as was written. False: a chunk is not this machine's any more, or was
+    /// not for a while, and what was written there may not count.
+    fn counts_lent(&self, loan: &Loan, put: &[Option<Put>]) -> Result<bool> {
+        let Some(end) = put.iter().flatten().map(|put| put.end).max() else { return Ok(true) };
         let Some(chunks) = loan.chunks() else { return Ok(false) };
         let Ok(word) = chunks.known_size(&self.connection) else { return Ok(false) };
-        if last.end <= word.size() {
-            return Ok(true);
+        if end > word.size() {
+            let asked = FarFile::Grow { of: self.handle(), to: end, epoch: word.epoch() };
+            match self.connection.call(Request::Far(asked))? {
+                Reply::Done => {}
+                Reply::Again => return Ok(false),
+                _ => return Err(unexpected()),
+            }
         }
-        let asked = FarFile::Grow { of: self.handle(), to: last.end, epoch: word.epoch() };
-        match self.connection.call(Request::Far(asked))? {
-            Reply::Done => Ok(chunks.is_still(&self.connection, last.index, last.entry)),
-            Reply::Again => Ok(false),
-            _ => Err(unexpected()),
-        }
+        // Who is asked for one from now on gives it as far as the file is long by now.
+        let is_still = |put: &Put| chunks.is_still(&self.connection, put.index, put.entry);
+        Ok(put.iter().flatten().all(is_still))
     }
 
     /// Reads bytes of a chunk that is this machine's alone, as far as the file is known to go.

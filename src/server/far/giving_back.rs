@@ -12,7 +12,7 @@ use terral_format::local::tables::access;
 use terral_format::wire::far::{Act, Done};
 use terral_format::wire::far_files::{Handle, Stored};
 use terral_format::wire::message::{FileRef, Reply};
-use terral_format::{ErrorKind, Result};
+use terral_format::{Error, ErrorKind, Result};
 
 use super::asking::{self, Step, ask};
 use super::calls;
@@ -40,7 +40,8 @@ pub fn grow(state: &mut State, of: Handle, to: u64, epoch: u16) -> Result<Reply>
     match ask(state, (file, Act::Grow { by, to }), Step::Grow, |_| Behind::Nothing)?.0 {
         Done::Done => {
             state.storage.memory().raise_size(loan.slot, to, epoch);
-            Ok(Reply::Done)
+            // What is not known here does not count when a chunk stays here.
+            Ok(if state.storage.size(loan.slot) < to { Reply::Again } else { Reply::Done })
         }
         _ => Ok(Reply::Again),
     }
@@ -62,6 +63,10 @@ pub fn give_back(state: &mut State, file: Number, index: u64, stamp: u64) -> Res
     if since.is_some_and(|since| *since > stamp) {
         return Ok(Reply::Again);
     }
+    if state.far.says_kept(file, index) {
+        // It may be what came before this one was lent.
+        return Err(Error::new(ErrorKind::Busy, "whether it is kept is not known yet"));
+    }
     state.far.loans.fence_arriving(file, index, stamp);
     if !entry(state, loan).is_here() {
         bringing::bring(state, loan, index)?;
@@ -70,11 +75,9 @@ pub fn give_back(state: &mut State, file: Number, index: u64, stamp: u64) -> Res
         let frozen = eviction::with_room(state, |state| {
             state.storage.freeze(&state.sessions, loan.slot, index)
         });
-        if frozen.as_ref().is_err_and(|error| error.kind == ErrorKind::TextBusy)
-            && let Some(known) = state.far.loans.get_mut(file)
-        {
+        if frozen.as_ref().is_err_and(|error| error.kind == ErrorKind::TextBusy) {
             // Its home does not ask for it again.
-            known.said = false;
+            state.far.loans.is_unsaid(file);
         }
         frozen?;
     }

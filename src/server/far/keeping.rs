@@ -29,17 +29,19 @@ pub(super) fn goes_on(
     index: u64,
     (with, leaves): (Member, bool),
 ) -> bool {
-    if state.far.stripes.of(ino).is_none() {
+    if state.far.stripes.of(ino).is_none() || state.finishing {
         return false;
     }
-    if leaves {
-        state.far.stripes.leaving.insert(with);
-    }
+    match leaves {
+        true => state.far.stripes.leaving.insert(with),
+        false => state.far.stripes.leaving.remove(&with),
+    };
     let is_users = state.members.as_ref().is_some_and(|members| members.user_of(with).is_some());
     // What is a user's server's word is looked at here, and nobody else waits for it.
     if is_users || keeper(state, ino, index).is_none() {
         return false;
     }
+    state.far.lent.does_not_come(&mut state.storage, ino, index);
     state.far.stripes.returned.insert((ino, index), with);
     state.far.stripes.is_unsettled(ino);
     true

@@ -26,10 +26,12 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::debts::owing;
 use crate::storage::away::Wanted;
-use crate::storage::{charging, eviction};
+use crate::storage::{Storage, charging, eviction};
 
 /// Chunks that are on their way at a time.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
+/// And from one member: who does not give them holds no others up.
+const OF_ONE: usize = 6;
 /// Most chunks that are lent at once: 32 MiB.
 const LENT_MAX: u32 = 16;
 /// Most chunks that a member says at once that it wants to be rid of: 2 GiB.
@@ -88,6 +90,20 @@ impl Lent {
     fn is_telling(&self, ino: Ino, index: u64, with: Member) -> bool {
         let of = |stamp| (ino, index, with, stamp);
         self.untold.range(of(u64::MIN)..=of(u64::MAX)).next().is_some()
+    }
+
+    /// Whether more may be asked of a member, beside what just is.
+    fn is_asked_little(&self, with: Member, asked: &[((Ino, u64), Member, bool)]) -> bool {
+        let before = self.coming.values().filter(|coming| coming.with == with).count();
+        before + asked.iter().filter(|(_, of, _)| *of == with).count() < OF_ONE
+    }
+
+    /// What nobody needs here, and is not on its way, is not to come.
+    pub(super) fn does_not_come(&self, storage: &mut Storage, ino: Ino, index: u64) {
+        let is_needed = storage.wanted().any(|(which, it)| *which == (ino, index) && it.needed);
+        if !is_needed && !self.coming.contains_key(&(ino, index)) {
+            storage.forget_wanted(ino, index);
+        }
     }
 
     /// Whether nothing of a file was needed here for so long.
@@ -233,19 +249,25 @@ fn is_closed(state: &mut State, ino: Ino, member: Member) -> bool {
     true
 }
 
-/// What only who has it wants to be rid of comes once there is room for it.
+/// What only who has it wants to be rid of comes once there is room for what counts of it.
 fn wait_for_room(state: &mut State) {
     let now = state.world.now();
+    let State { storage, far, .. } = state;
+    let coming = &far.lent.coming;
     let waits = |wanted: &Wanted| !wanted.needed && wanted.since <= now && wanted.error.is_none();
-    let coming = &state.far.lent.coming;
-    let mut due = state.storage.wanted();
-    if !due.any(|(which, wanted)| waits(wanted) && !coming.contains_key(which)) {
-        return;
-    }
-    drop(due);
-    if !eviction::has_room(state) {
-        let due = state.storage.wanted().filter(|(_, wanted)| waits(wanted));
-        due.for_each(|(_, wanted)| wanted.since = now + PAUSE);
+    let due = storage.wanted().filter(|(which, it)| waits(it) && !coming.contains_key(*which));
+    let due: Vec<(Ino, u64)> = due.map(|(which, _)| *which).collect();
+    let (mut looked, mut has_room) = (0, true);
+    for (ino, index) in due {
+        let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+        let size = slot.map_or(0, |slot| state.storage.size(slot));
+        let bytes = size.saturating_sub(index * CHUNK_BYTES).min(CHUNK_BYTES) as usize;
+        if bytes > 0 && has_room && looked < AT_ONCE {
+            (looked, has_room) = (looked + 1, eviction::has_room(state, bytes));
+        }
+        if bytes > 0 && !has_room {
+            state.storage.comes_later((ino, index), now + PAUSE);
+        }
     }
 }
 
@@ -266,7 +288,7 @@ pub(super) fn ask_back(state: &mut State) {
                 wanted.error = Some(Failure::Removed(removed).error());
                 far.has_news();
             }
-        } else if asked.len() < room {
+        } else if asked.len() < room && far.lent.is_asked_little(wanted.with, &asked) {
             wanted.is_asked_for();
             asked.push((*which, wanted.with, wanted.needed));
         }
@@ -396,8 +418,7 @@ fn later(state: &mut State, ino: Ino, index: u64, forget: bool) {
     if forget {
         state.storage.forget_wanted(ino, index);
     }
-    let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
-    its.for_each(|(_, wanted)| wanted.since = again);
+    state.storage.comes_later((ino, index), again);
 }
 
 /// Who waits for what does not come is told why.

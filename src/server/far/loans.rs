@@ -119,6 +119,13 @@ impl Loans {
         }
     }
 
+    /// More is here of a file than its home was told to take back.
+    pub(super) fn is_unsaid(&mut self, file: Number) {
+        if let Some(loan) = self.files.get_mut(&file) {
+            loan.said = false;
+        }
+    }
+
     /// A request has a chunk come, unless another one does.
     pub fn arrives(&mut self, (file, index): (Number, u64), asker: Asker) -> Option<&mut Arriving> {
         let (parts, is_here) = Default::default();

@@ -69,6 +69,11 @@ pub fn take(
         return Ok(false);
     }
     asking::live(state)?;
+    let is_old = |taking: &Taking| taking.stamp > stamp;
+    if state.far.parts.taking.get(&(file, index)).is_some_and(is_old) {
+        // What was said later is done.
+        return Ok(true);
+    }
     state.far.forget_taking(file, index);
     state.far.parts.taking.remove(&(file, index));
     if from == me {
@@ -79,13 +84,13 @@ pub fn take(
         return Ok(stays);
     }
     if is_of_unknown_age(state, file, index) {
-        // Its home says that it is nothing, or that it is this one's.
+        // Its home says that it is nothing, or this one's; and has it taken then.
         asking::say_once(
             state,
             file,
             Act::Return { by: me, first: index, count: 1, leaves: false },
         );
-        return Ok(false);
+        return Ok(true);
     }
     let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
     let is_full = state.storage.used_bytes() + CHUNK_BYTES > arena - arena / FREE;
@@ -146,8 +151,10 @@ pub(super) fn came(
     let taking = state.far.parts.taking.get_mut(&which);
     let Some(taking) = taking.filter(|taking| taking.stamp == stamp) else { return Ok(()) };
     let part = (at % CHUNK_BYTES) as usize / BYTES_MAX;
+    // Who is about to leave has said what is here: nothing comes any more.
+    let stays = !state.departs && !state.finishing;
     match (outcome, taking.parts.get_mut(part)) {
-        (Ok((Done::Read, bytes)), Some(part)) => *part = Some(bytes),
+        (Ok((Done::Read, bytes)), Some(part)) if stays => *part = Some(bytes),
         _ => {
             // Its home says so again, if it is to come.
             state.far.parts.taking.remove(&which);
@@ -197,6 +204,10 @@ fn put(state: &mut State, (file, index): (Number, u64), taking: Taking) {
 
 /// A home has said whether what has come by this stamp is kept here.
 pub(super) fn heard(state: &mut State, file: Number, (index, stamp): (u64, u64), kept: bool) {
+    if kept && state.departs {
+        // It is not among what was said to be here.
+        state.far.loans.is_unsaid(file);
+    }
     let is_it = state.far.loans.since(file, index) == Some(stamp);
     if let Some(loan) = loan_of(state, file).filter(|_| is_it && !kept) {
         state.storage.release_chunk(&state.sessions, loan.slot, index);

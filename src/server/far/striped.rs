@@ -13,6 +13,8 @@ use crate::core::world::Tick;
 
 /// For so long nothing is tried that could not be done.
 const CALM: Duration = Duration::from_secs(5);
+/// Who has taken nothing for longer than that does not pause: it cannot.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// So often it is twice as long.
 const SLOWER_MAX: u32 = 4;
 
@@ -26,8 +28,8 @@ pub struct Stripes {
     pub(super) returned: BTreeMap<(Ino, u64), Member>,
     /// Members that are about to leave.
     pub(super) leaving: BTreeSet<Member>,
-    /// Members that cannot take anything, until then.
-    full: BTreeMap<Member, Tick>,
+    /// Members that cannot take anything until then, and since when they have taken nothing.
+    full: BTreeMap<Member, (Tick, Tick)>,
     /// Members from which what was to be taken was not, so often one after the other: until then
     /// nothing is.
     slow: BTreeMap<Member, (Tick, u32)>,
@@ -83,9 +85,20 @@ impl Stripes {
         self.looked = ino;
     }
 
-    /// A member cannot take anything until then.
-    pub(super) fn is_full(&mut self, member: Member, until: Tick) {
-        self.full.insert(member, until);
+    /// What members want to be rid of, which is not to go anywhere but home.
+    pub(super) fn take_returned(&mut self) -> BTreeMap<(Ino, u64), Member> {
+        std::mem::take(&mut self.returned)
+    }
+
+    /// A member cannot take anything: it is not asked for a while.
+    pub(super) fn is_full(&mut self, member: Member, now: Tick) {
+        let (until, _) = self.full.entry(member).or_insert((now, now));
+        *until = now + CALM;
+    }
+
+    /// Whether there is one that could not just now, and may be able to before long.
+    pub(super) fn pauses(&self, now: Tick) -> bool {
+        self.full.values().any(|(_, since)| now.since(*since) < PAUSE_MAX)
     }
 
     /// From a member nothing has come where it was to be: it is left alone for a while, for longer
@@ -99,14 +112,15 @@ impl Stripes {
         }
     }
 
-    /// Something has come from it.
-    pub(super) fn is_quick(&mut self, member: Member) {
-        self.slow.remove(&member);
+    /// Something has come from one to another.
+    pub(super) fn is_quick(&mut self, (from, to): (Member, Member)) {
+        self.slow.remove(&from);
+        self.full.remove(&to);
     }
 
     /// Whether something may go from one member to another now, as far as is known.
     pub(super) fn may_go(&self, (from, to): (Member, Member), now: Tick) -> bool {
-        let is_full = self.full.get(&to).is_some_and(|until| *until > now);
+        let is_full = self.full.get(&to).is_some_and(|(until, _)| *until > now);
         let is_slow = self.slow.get(&from).is_some_and(|(until, _)| *until > now);
         !is_full && !is_slow
     }

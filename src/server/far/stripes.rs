@@ -43,7 +43,14 @@ pub(super) fn go_on(state: &mut State) {
     for (ino, index, with) in state.storage.take_dropped() {
         lent::tell_taken(state, ino, index, with);
     }
-    if !std::mem::take(&mut state.far.stripes.looks) || state.finishing {
+    if state.finishing {
+        // Nothing goes anywhere any more: what others want to be rid of comes here.
+        for ((ino, index), with) in state.far.stripes.take_returned() {
+            lent::want(state, ino, index, with);
+        }
+        return;
+    }
+    if !std::mem::take(&mut state.far.stripes.looks) {
         return;
     }
     for ino in state.far.stripes.to_look_at() {
@@ -67,7 +74,7 @@ pub(super) fn tick(state: &mut State) {
     for ((ino, index), Offer { from, to, .. }) in state.far.offers.expire(now) {
         // Who has heard that he is to take it had it not from who has it.
         match Some(from) == me || state.far.is_to_take(to, ino, index) {
-            true => state.far.stripes.is_full(to, now + CALM),
+            true => state.far.stripes.is_full(to, now),
             false => state.far.stripes.is_slow(from, now),
         }
         // Who waits for memory is told, if nobody else has some.
@@ -79,12 +86,14 @@ pub(super) fn tick(state: &mut State) {
 pub(super) fn refused(state: &mut State, by: Member, file: Number, (index, stamp): (u64, u64)) {
     let ino = Ino(file.counted());
     let offer = state.far.offers.end((ino, index), (by, stamp));
-    if offer.is_some_and(|offer| offer.from == by) {
+    let now = state.world.now();
+    match offer {
         // It has that chunk, and does not keep it as it is.
-        return lent::want(state, ino, index, by);
+        Some(offer) if offer.from == by && !state.far.stripes.leaving.contains(&by) => {
+            lent::want(state, ino, index, by);
+        }
+        _ => state.far.stripes.is_full(by, now),
     }
-    let until = state.world.now() + CALM;
-    state.far.stripes.is_full(by, until);
     // Who waits for memory is told, if nobody else has some.
     state.far.has_news();
 }
@@ -92,7 +101,6 @@ pub(super) fn refused(state: &mut State, by: Member, file: Number, (index, stamp
 /// There is a new session with a member: what it was to take it may not have heard of.
 pub(super) fn connected(state: &mut State, with: Member) {
     state.far.offers.forget_taken(with);
-    state.far.stripes.leaving.remove(&with);
     state.far.stripes.looks = true;
 }
 
@@ -102,7 +110,8 @@ pub(super) fn removed(state: &mut State, member: Member) {
     state.far.stripes.removed(member);
 }
 
-/// Whether memory becomes free as chunks go where they are to be.
+/// Whether memory becomes free as chunks go where they are to be, or may, as somebody who is to
+/// take them only pauses.
 pub fn can_send(state: &mut State) -> bool {
     let Stripes { unsettled, looks, pressed, .. } = &mut state.far.stripes;
     if unsettled.is_empty() {
@@ -112,7 +121,8 @@ pub fn can_send(state: &mut State) -> bool {
     go_on(state);
     let me = state.members.as_ref().map(|members| members.me());
     // What others have takes no memory here.
-    me.is_some_and(|me| state.far.offers.taken_from(me) > 0)
+    let is_sent = |me| state.far.offers.taken_from(me) > 0 || state.far.takes_from(me);
+    me.is_some_and(is_sent) || state.far.stripes.pauses(state.world.now())
 }
 
 /// How a file is, while it is looked at.
@@ -201,6 +211,9 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
         comes_home(state, (file.ino, index), from);
         return Next::Later;
     }
+    if state.far.stripes.leaving.contains(&from) {
+        state.far.lent.does_not_come(&mut state.storage, file.ino, index);
+    }
     let is_free = state.far.takes(to) < AT_ONCE
         && state.far.offers.taken_from(from) < AT_ONCE - LEFT
         && !state.far.is_to_take(to, file.ino, index)
@@ -218,7 +231,8 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
 /// is room.
 fn comes_home(state: &mut State, (ino, index): (Ino, u64), from: Member) {
     let is = state.far.stripes.leaving.contains(&from) && !state.storage.is_wanted(ino, index);
-    if is && eviction::has_room(state) {
+    let few = state.storage.wanted().count() < AT_ONCE;
+    if is && few && eviction::has_room(state, CHUNK_BYTES as usize) {
         lent::want(state, ino, index, from);
     }
 }
@@ -273,8 +287,9 @@ pub fn kept(
     let Some(Offer { entry, from, takes: Some(bytes), .. }) = offer else {
         return Ok(Reply::Again);
     };
-    state.far.stripes.looks = true;
-    state.far.stripes.is_quick(from);
+    // Not for each, where there are many.
+    state.far.stripes.looks |= state.far.offers.taken() <= AT_ONCE / 2;
+    state.far.stripes.is_quick((from, to));
     let now = state.storage.memory().entry(slot, index);
     let same = now == entry || (!does(Step::CompareOffers) && now.is_chunk_of(entry));
     let is_free = state.far.lent.is_told(ino, index) && !state.storage.is_wanted(ino, index);

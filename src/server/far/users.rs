@@ -87,10 +87,10 @@ fn is_his(state: &State, user: &Person, file: Number) -> Option<bool> {
 /// at once, and he keeps no bytes of others.
 fn keeps_none(act: &Act, his: bool) -> Option<Result<Done>> {
     match act {
+        // He is given nothing to keep.
+        Act::Kept { .. } => Some(Ok(Done::Unknown)),
         _ if his => None,
-        Act::Borrow { .. } | Act::Grow { .. } | Act::Accept { .. } | Act::Kept { .. } => {
-            Some(Ok(Done::Unknown))
-        }
+        Act::Borrow { .. } | Act::Grow { .. } | Act::Accept { .. } => Some(Ok(Done::Unknown)),
         Act::Return { .. } | Act::Wrote { .. } => Some(Ok(Done::Done)),
         Act::Offer { .. } => {
             let context = "a shared map of another user's file";

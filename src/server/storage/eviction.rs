@@ -9,9 +9,10 @@ use std::sync::atomic::Ordering;
 
 use terral_format::disk::facts::Fact;
 use terral_format::ids::{FileSlot, Ino};
-use terral_format::local::geometry::{CHUNK_BYTES, CHUNK_ORDER, PAGE_BYTES};
+use terral_format::local::geometry::{CHUNK_BYTES, PAGE_BYTES};
 use terral_format::local::names::{Inode, flag};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::ram::order_of;
 use terral_store::tier;
 
 use crate::core::left_out::{Step, does};
@@ -46,9 +47,9 @@ pub fn with_room<T>(state: &mut State, take: impl Fn(&mut State) -> Result<T>) -
     }
 }
 
-/// Whether memory has room for a chunk, or some was made.
-pub fn has_room(state: &mut State) -> bool {
-    with_room(state, |state| state.storage.find_room(CHUNK_ORDER)).is_ok()
+/// Whether memory has room for so many bytes of one chunk, or some was made.
+pub fn has_room(state: &mut State, bytes: usize) -> bool {
+    with_room(state, |state| state.storage.find_room(order_of(bytes))).is_ok()
 }
 
 /// Does what is only of use: it takes what room there is, and drives nothing out, as that might be

@@ -55,6 +55,18 @@ impl Far {
         })
     }
 
+    /// Whether a home that was told that a chunk came has not said whether it is kept.
+    pub(in crate::far) fn says_kept(&self, file: Number, chunk: u64) -> bool {
+        let is = |act| matches!(act, Act::Kept { index, .. } if index == chunk);
+        self.questions.values().any(|asked| asked.file == file && is(asked.act))
+    }
+
+    /// Whether somebody is to take something from a member, and has not heard so.
+    pub(in crate::far) fn takes_from(&self, member: Member) -> bool {
+        let is = |act| matches!(act, Act::Take { from, .. } if from == member);
+        self.questions.values().any(|asked| is(asked.act))
+    }
+
     /// A chunk is to come anew, or does not: what was asked and said of it before means nothing.
     pub(in crate::far) fn forget_taking(&mut self, file: Number, chunk: u64) {
         self.questions.retain(|_, asked| {
