@@ -12,7 +12,7 @@ use super::{OPEN, Shared, is_striped};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::far::giving_back::loan_of;
-use crate::far::parts;
+use crate::far::{parts, stripes};
 use crate::shared::Shared as Server;
 use crate::sim::peers::member;
 
@@ -187,8 +187,8 @@ fn a_writer_that_is_silent_or_lost_holds_no_others_parts_up() {
     }
 }
 
-#[test]
-fn what_a_member_kept_that_leaves_goes_straight_to_the_next() {
+/// One has a chunk to keep, and nobody has the file open there.
+fn keeps_one() -> Shared {
     let mut shared = Shared::of(7, true);
     shared.peers.are_in();
     shared.write(0, 0, &[1; 100]);
@@ -196,15 +196,56 @@ fn what_a_member_kept_that_leaves_goes_straight_to_the_next() {
     shared.rest(20);
     shared.reopen(0);
     assert_eq!(shared.kept(), [(0, 1)]);
-    let home = shared.open[0].file;
-    let open = shared.open[1];
-    shared.peers.close(open).expect("closed");
-    let memory = shared.peers.sims[0].memory.clone();
-    shared.peers.leaves(1, |_| assert!(!memory.entry(home.slot, 0).is_here(), "not by its home"));
-    assert_eq!(shared.kept(), [(0, 2)]);
+    shared.close(1);
+    shared
+}
+
+#[test]
+fn what_a_member_kept_that_leaves_goes_straight_to_the_next() {
+    for cuts in [false, true] {
+        let mut shared = keeps_one();
+        let home = shared.open[0].file;
+        let memory = shared.peers.sims[0].memory.clone();
+        let mut left = if cuts { 3 } else { 0 };
+        shared.peers.leaves(1, |peers| {
+            assert!(!memory.entry(home.slot, 0).is_here(), "not by its home");
+            if left > 0 {
+                left -= 1;
+                peers.cut(0, 1);
+            }
+        });
+        assert_eq!(shared.kept(), [(0, 2)]);
+        assert_eq!(shared.read(2, 0, 100), [1; 100]);
+        assert_eq!(shared.kept(), [(0, 2)]);
+        assert_eq!(shared.read(0, 0, 100), [1; 100]);
+    }
+}
+
+#[test]
+fn what_a_member_kept_that_leaves_comes_home_where_nothing_goes_out_any_more() {
+    let mut shared = keeps_one();
+    shared.peers.sims[0].with(|server| server.lock().finishing = true);
+    shared.peers.leaves(1, |_| {});
+    shared.peers.sims[0].with(|server| server.lock().finishing = false);
+    assert_eq!(shared.kept(), []);
     assert_eq!(shared.read(2, 0, 100), [1; 100]);
-    assert_eq!(shared.kept(), [(0, 2)]);
-    assert_eq!(shared.read(0, 0, 100), [1; 100]);
+}
+
+#[test]
+fn a_member_leaves_to_which_a_part_is_on_its_way() {
+    for steps in 0..40 {
+        let mut shared = Shared::of(7, true);
+        shared.peers.are_in();
+        [0, 1].iter().for_each(|index| shared.write(0, index * CHUNK_BYTES, &[1; 100]));
+        shared.close(1);
+        shared.peers.settle();
+        shared.peers.sims[0].with(|server| stripes::can_send(&mut server.lock()));
+        shared.peers.collect(0);
+        (0..steps).for_each(|_| drop(shared.peers.carry()));
+        shared.peers.leaves(1, |_| {});
+        assert!(shared.kept().iter().all(|(_, with)| *with == 2), "{steps}");
+        assert_eq!(shared.read(2, 0, 100), [1; 100], "{steps}");
+    }
 }
 
 #[test]
