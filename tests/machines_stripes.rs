@@ -194,7 +194,8 @@ fn what_is_written_as_the_part_before_goes_on_its_way_is_all_there() {
         &[],
         "$TERRAL policy set '/terral/f*' layout=stripe; : > f; : > f2
         on h1 \"$parts turns /terral/f 0 84\" & on h2 \"$parts turns /terral/f2 0 84\"; wait
-        for at in h0 h1 h2; do on $at \"$parts check /terral/f 0 84; $parts check /terral/f2 0 84\"; done",
+        for at in h0 h1 h2; do
+            on $at \"$parts check /terral/f 0 84; $parts check /terral/f2 0 84\"; done",
     );
     assert_eq!(told(&output), "all\n".repeat(6), "{}", said(&output));
 }

@@ -3,7 +3,8 @@
 //!
 //! Invariant: what was written beyond the end that the file is known to have is answered only once
 //! its home has made it so long, and all chunks that it was written to still were this machine's
-//! then; else it is written by asking. Not here: who may have a chunk (`server/far/lent`), and what others do in it (`copy`).
+//! then; else it is written by asking. Not here: who may have a chunk (`server/far/lent`), and what
+//! others do in it (`copy`).
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -41,7 +41,6 @@ pub(super) fn goes_on(
     if is_users || keeper(state, ino, index).is_none() {
         return false;
     }
-    state.far.lent.does_not_come(&mut state.storage, ino, index);
     state.far.stripes.returned.insert((ino, index), with);
     state.far.stripes.is_unsettled(ino);
     true

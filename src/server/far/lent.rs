@@ -187,8 +187,12 @@ pub fn bring_back(
         let coming = state.far.lent.coming.get(&(ino, index));
         let kept = slot.is_some_and(|slot| state.storage.placed(slot, index).is_some());
         if has == Some(with) {
-            if (!kept || leaves) && !keeping::goes_on(state, ino, index, (with, leaves)) {
-                want(state, ino, index, with);
+            if kept && !leaves {
+                continue;
+            }
+            match keeping::goes_on(state, ino, index, (with, leaves)) {
+                true => state.far.lent.does_not_come(&mut state.storage, ino, index),
+                false => want(state, ino, index, with),
             }
         } else if coming.is_none_or(|coming| coming.with != with) {
             tell_taken(state, ino, index, with);
@@ -266,7 +270,7 @@ fn wait_for_room(state: &mut State) {
             (looked, has_room) = (looked + 1, eviction::has_room(state, bytes));
         }
         if bytes > 0 && !has_room {
-            state.storage.comes_later((ino, index), now + PAUSE);
+            is_asked_later(state, ino, index);
         }
     }
 }
@@ -414,11 +418,16 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
 /// It is asked for again by and by, if it still is wanted.
 fn later(state: &mut State, ino: Ino, index: u64, forget: bool) {
     state.far.lent.coming.remove(&(ino, index));
-    let again = state.world.now() + PAUSE;
     if forget {
         state.storage.forget_wanted(ino, index);
     }
-    state.storage.comes_later((ino, index), again);
+    is_asked_later(state, ino, index);
+}
+
+fn is_asked_later(state: &mut State, ino: Ino, index: u64) {
+    let again = state.world.now() + PAUSE;
+    let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
+    its.for_each(|(_, wanted)| wanted.since = again);
 }
 
 /// Who waits for what does not come is told why.

@@ -343,13 +343,6 @@ impl Storage {
         self.away.wanted.iter_mut()
     }
 
-    /// One is not asked for before then.
-    pub fn comes_later(&mut self, which: (Ino, u64), again: Tick) {
-        if let Some(wanted) = self.away.wanted.get_mut(&which) {
-            wanted.since = again;
-        }
-    }
-
     /// Why a chunk that is does not come, if that is known.
     pub fn why_not(&self, ino: Ino, index: u64) -> Option<Error> {
         self.away.wanted.get(&(ino, index)).and_then(|wanted| wanted.error.clone())
