@@ -98,6 +98,11 @@ fn an_authority_says_who_may_what_and_keeps_nothing() {
     // The last of its kind is needed as long as others are in.
     let why = pool.is_refused(0, &["stop"]);
     assert!(why.contains("start another one of --role authn,authz"), "{why}");
+    // So is the last one that keeps files, as long as programs are to be served.
+    let why = pool.is_refused(2, &["stop"]);
+    assert!(why.contains("the last server of this pool that keeps files"), "{why}");
+    assert!(why.contains("start another one of --role storage"), "{why}");
+    assert_eq!(why.trim().lines().count(), 1, "{why}");
     for at in [3, 2] {
         pool.stops(at);
     }
