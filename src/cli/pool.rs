@@ -587,3 +587,6 @@ impl Entrance {
         Ok(Some(Entered { pool, part: Part::Invited(Box::new(invitation)) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

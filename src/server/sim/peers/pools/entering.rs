@@ -1,6 +1,6 @@
-//! What `terral serve` does until a server of a pool serves, as `cli/pool` has it: it goes on as the
-//! member that it was, claims the pool, or asks to be let in. Not here: that it waits, and what it
-//! says to a person.
+//! What `terral serve` does until a server of a pool serves, as `cli/pool` has it: it goes on as
+//! the member that it was, claims the pool, or asks to be let in. Not here: that it waits, and what
+//! it says to a person.
 
 use std::sync::Arc;
 

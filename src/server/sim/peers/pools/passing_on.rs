@@ -4,7 +4,9 @@
 use terral_format::wire::pool::Stage;
 
 use super::super::keeping::Wrong;
+use super::super::walk_all;
 use super::{AUTHORITY, Pools, STORES, Step, each_kind};
+use crate::sim::world::Virtual;
 
 /// Two authorities, and one server that keeps files; the first is the control.
 fn pool() -> Pools {
@@ -185,4 +187,50 @@ fn where_etcd_denies_a_step_once_the_pool_goes_on() {
         pools.goes_wrong(0, Step::Call(at, Wrong::Denied));
         stops_first(&mut pools);
     }
+}
+
+/// Servers of a pool are killed, stopped, and not answered, more than one at a time.
+fn walk(seed: u64) -> [u64; 1] {
+    let mut pools = pool();
+    let world = Virtual::new(seed);
+    let mut draw = |of| world.one_of(of);
+    pools.are_on(&[3]);
+    let mut left: Vec<usize> = vec![0, 2, 3];
+    let mut went_wrong = 0;
+    for _ in 0..40 {
+        let at = draw(4) as usize;
+        if pools.wrong.is_none() {
+            let kind = each_kind()[draw(5) as usize];
+            pools.goes_wrong(at, kind(1 + draw(30)));
+        }
+        // One authority is told to end, and told again if it was killed.
+        if left.len() > 2 && draw(6) == 0 {
+            left.remove(draw(left.len() as u64) as usize);
+        }
+        let leaves = [0, 2, 3].into_iter().filter(|at| !left.contains(at));
+        leaves.for_each(|at| drop(pools.stops(at)));
+        (0..1 + draw(4)).for_each(|_| pools.round());
+        went_wrong += u64::from(pools.wrong.is_none());
+    }
+    pools.went_wrong();
+    let all: Vec<usize> = [left, vec![1]].concat();
+    for _ in 0..200 {
+        let leaves = [0, 2, 3].into_iter().filter(|at| !all.contains(at));
+        let leaves: Vec<usize> = leaves.filter(|at| pools.machines[*at].is_on).collect();
+        if leaves.is_empty() && pools.has_come_to_be(&all) {
+            break;
+        }
+        leaves.into_iter().for_each(|at| drop(pools.stops(at)));
+        pools.round();
+    }
+    pools.until("there is one pool", |pools| pools.has_come_to_be(&all));
+    assert_eq!(pools.roots(&all), [1], "what it decides stays where files are kept");
+    pools.serves(&[1]);
+    [went_wrong]
+}
+
+#[test]
+fn whatever_goes_wrong_there_is_one_pool_in_the_end() {
+    let [went_wrong] = walk_all(40, walk);
+    assert!(went_wrong > 40, "hardly anything went wrong: {went_wrong}");
 }
