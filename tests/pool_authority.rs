@@ -136,6 +136,46 @@ fn an_authority_that_is_stopped_hands_over_to_another_one_and_to_nobody_else() {
     assert_eq!(fs::read_to_string(pool.to.join("d/b")).expect("arrived").lines().count(), 9);
 }
 
+#[test]
+fn of_two_authorities_that_are_stopped_at_once_one_stays_until_another_one_comes() {
+    let Some(mut pool) = Pool::new(4) else { return };
+    pool.serves_none(0, AUTHORITY);
+    pool.serve(1, STORAGE);
+    pool.shows(1, "seq 100 > /terral/a");
+    pool.serves_none(2, AUTHORITY);
+    until("one of its kind is there", || pool.status(0).contains("of 3"));
+    let stop = |at: usize| pool.machines.terral(at).arg("stop").spawn().expect("starts");
+    let mut stops = [stop(0), stop(2)];
+    let mut ended = |at: usize| stops[at].try_wait().expect("is ours").is_some();
+    let mut first = None;
+    until("one of them has left", || {
+        first = (0..2).find(|at| ended(*at));
+        first.is_some()
+    });
+    let first = first.unwrap_or_default();
+    // All goes on, and the other one is still asked what is to be decided.
+    assert_eq!(pool.shows(1, "seq 50 > /terral/b; cat /terral/* | wc -l"), "150\n");
+    let (left, other) = ([0, 2][first], [0, 2][1 - first]);
+    assert!(pool.ends(left).status.success());
+    assert!(!ended(1 - first), "nobody else is its like");
+    assert!(pool.status(other).contains("member "), "it stays");
+    pool.serves_none(3, AUTHORITY);
+    assert!(pool.ends(other).status.success());
+    until("the next one is the control", || {
+        let made = pool.terral(3, &["policy", "set", "*.log", "consistency=commit"]);
+        made.status.success()
+    });
+    for stop in stops {
+        let stopped = descendants::ended_within(stop, SOON);
+        assert!(stopped.status.success(), "{}", said(&stopped));
+    }
+    pool.shows(1, "seq 9 > /terral/c");
+    pool.stops(1);
+    pool.stops(3);
+    let arrived = fs::read_to_string(pool.to.join("c")).expect("has arrived");
+    assert_eq!(arrived.lines().count(), 9);
+}
+
 /// etcd lets `storage` read all of the pool, and write that it wants to come in and is there; the
 /// `authority` may everything.
 const RIGHTS: &str = r#"

@@ -193,7 +193,7 @@ fn where_etcd_denies_a_step_once_the_pool_goes_on() {
 fn walk(seed: u64) -> [u64; 1] {
     let mut pools = pool();
     let world = Virtual::new(seed);
-    let mut draw = |of| world.one_of(of);
+    let draw = |of| world.one_of(of);
     pools.are_on(&[3]);
     let mut left: Vec<usize> = vec![0, 2, 3];
     let mut went_wrong = 0;
