@@ -137,6 +137,32 @@ fn an_authority_that_is_stopped_hands_over_to_another_one_and_to_nobody_else() {
 }
 
 #[test]
+fn programs_wait_until_their_server_has_heard_who_is_in() {
+    let Some(mut pool) = Pool::new(2) else { return };
+    pool.serves_none(0, AUTHORITY);
+    // It asks etcd, and does not reach the authority.
+    let route = |pool: &Pool, how: &str| {
+        let done = pool.machines.shell_on(1, &format!("ip route {how} blackhole 10.77.0.1/32"));
+        assert!(done.status.success(), "{}", said(&done));
+    };
+    route(&pool, "add");
+    pool.begin(1, STORAGE);
+    until("it was let in", || pool.status(1).contains("member 1"));
+    let words = ["run", "--instance", "default", "--", "sh", "-c", "seq 7 > /terral/a"];
+    let mut run = pool.machines.terral(1).args(words).spawn().expect("starts");
+    for _ in 0..20 {
+        assert!(pool.status(1).contains("member 1"), "it answers");
+        assert!(run.try_wait().expect("is ours").is_none(), "nobody has the root yet");
+    }
+    route(&pool, "del");
+    let ran = descendants::ended_within(run, SOON);
+    assert!(ran.status.success(), "{}", said(&ran));
+    assert_eq!(pool.shows(1, "wc -l < /terral/a"), "7\n");
+    pool.stops(1);
+    pool.stops(0);
+}
+
+#[test]
 fn of_two_authorities_that_are_stopped_at_once_one_stays_until_another_one_comes() {
     let Some(mut pool) = Pool::new(4) else { return };
     pool.serves_none(0, AUTHORITY);
