@@ -57,6 +57,7 @@ pub const DOORS: List = &[
     ("Members::heard_all", &["sharing"]),
     ("Members::hears", &["shell"]),
     ("Members::is_doubted", &["sharing"]),
+    ("Members::is_let_go", &["shell"]),
     ("Members::is_of_pool", &["shell"]),
     ("Members::is_over", &["sharing"]),
     ("Members::is_ready", &["sharing"]),

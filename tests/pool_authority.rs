@@ -98,6 +98,11 @@ fn an_authority_says_who_may_what_and_keeps_nothing() {
     // The last of its kind is needed as long as others are in.
     let why = pool.is_refused(0, &["stop"]);
     assert!(why.contains("start another one of --role authn,authz"), "{why}");
+    // So is the last one that keeps files, as long as programs are to be served.
+    let why = pool.is_refused(2, &["stop"]);
+    assert!(why.contains("the last server of this pool that keeps files"), "{why}");
+    assert!(why.contains("start another one of --role storage"), "{why}");
+    assert_eq!(why.trim().lines().count(), 1, "{why}");
     for at in [3, 2] {
         pool.stops(at);
     }
@@ -129,6 +134,72 @@ fn an_authority_that_is_stopped_hands_over_to_another_one_and_to_nobody_else() {
     pool.stops(0);
     pool.stops(2);
     assert_eq!(fs::read_to_string(pool.to.join("d/b")).expect("arrived").lines().count(), 9);
+}
+
+#[test]
+fn programs_wait_until_their_server_has_heard_who_is_in() {
+    let Some(mut pool) = Pool::new(2) else { return };
+    pool.serves_none(0, AUTHORITY);
+    // It asks etcd, and does not reach the authority.
+    let route = |pool: &Pool, how: &str| {
+        let done = pool.machines.shell_on(1, &format!("ip route {how} blackhole 10.77.0.1/32"));
+        assert!(done.status.success(), "{}", said(&done));
+    };
+    route(&pool, "add");
+    pool.begin(1, STORAGE);
+    until("it was let in", || pool.status(1).contains("member 1"));
+    let words = ["run", "--instance", "default", "--", "sh", "-c", "seq 7 > /terral/a"];
+    let mut run = pool.machines.terral(1).args(words).spawn().expect("starts");
+    for _ in 0..20 {
+        assert!(pool.status(1).contains("member 1"), "it answers");
+        assert!(run.try_wait().expect("is ours").is_none(), "nobody has the root yet");
+    }
+    route(&pool, "del");
+    let ran = descendants::ended_within(run, SOON);
+    assert!(ran.status.success(), "{}", said(&ran));
+    assert_eq!(pool.shows(1, "wc -l < /terral/a"), "7\n");
+    pool.stops(1);
+    pool.stops(0);
+}
+
+#[test]
+fn of_two_authorities_that_are_stopped_at_once_one_stays_until_another_one_comes() {
+    let Some(mut pool) = Pool::new(4) else { return };
+    pool.serves_none(0, AUTHORITY);
+    pool.serve(1, STORAGE);
+    pool.shows(1, "seq 100 > /terral/a");
+    pool.serves_none(2, AUTHORITY);
+    until("one of its kind is there", || pool.status(0).contains("of 3"));
+    let stop = |at: usize| pool.machines.terral(at).arg("stop").spawn().expect("starts");
+    let mut stops = [stop(0), stop(2)];
+    let mut ended = |at: usize| stops[at].try_wait().expect("is ours").is_some();
+    let mut first = None;
+    until("one of them has left", || {
+        first = (0..2).find(|at| ended(*at));
+        first.is_some()
+    });
+    let first = first.unwrap_or_default();
+    // All goes on, and the other one is still asked what is to be decided.
+    assert_eq!(pool.shows(1, "seq 50 > /terral/b; cat /terral/* | wc -l"), "150\n");
+    let (left, other) = ([0, 2][first], [0, 2][1 - first]);
+    assert!(pool.ends(left).status.success());
+    assert!(!ended(1 - first), "nobody else is its like");
+    assert!(pool.status(other).contains("member "), "it stays");
+    pool.serves_none(3, AUTHORITY);
+    assert!(pool.ends(other).status.success());
+    until("the next one is the control", || {
+        let made = pool.terral(3, &["policy", "set", "*.log", "consistency=commit"]);
+        made.status.success()
+    });
+    for stop in stops {
+        let stopped = descendants::ended_within(stop, SOON);
+        assert!(stopped.status.success(), "{}", said(&stopped));
+    }
+    pool.shows(1, "seq 9 > /terral/c");
+    pool.stops(1);
+    pool.stops(3);
+    let arrived = fs::read_to_string(pool.to.join("c")).expect("has arrived");
+    assert_eq!(arrived.lines().count(), 9);
 }
 
 /// etcd lets `storage` read all of the pool, and write that it wants to come in and is there; the

@@ -51,14 +51,14 @@ pub fn is_safe(drain: &Drain) -> bool {
     !is_owed(drain) && (drain.settled || drain.files == 0)
 }
 
-/// A sum of what others say, who may say anything.
-pub fn add(sum: &mut u64, more: u64) {
-    *sum = sum.saturating_add(more);
+/// To each sum what others say, who may say anything.
+pub fn add_all<const N: usize>(sums: [(&mut u64, u64); N]) {
+    sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
 }
 
 /// Each was busy beside the others, so that the time of all is that of the busiest.
 pub fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
-    for (sum, more) in [
+    add_all([
         (&mut all.owed_files, one.owed_files),
         (&mut all.owed_bytes, one.owed_bytes),
         (&mut all.owed_names, one.owed_names),
@@ -66,9 +66,7 @@ pub fn add_drain(all: &mut Drain, one: &Drain, host: &str) {
         (&mut all.bytes, one.bytes),
         (&mut all.verified_bytes, one.verified_bytes),
         (&mut all.peak_bytes, one.peak_bytes),
-    ] {
-        add(sum, more);
-    }
+    ]);
     all.oldest_ms = all.oldest_ms.max(one.oldest_ms);
     all.busy_ms = all.busy_ms.max(one.busy_ms);
     all.settled &= one.settled;

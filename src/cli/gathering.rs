@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use terral_client::{Client, Losses, LostFile, Status, Totals};
 
-use crate::debt::{add, add_drain};
+use crate::debt::{add_all, add_drain};
 use crate::progress::{Patience, Progress, status_if_answered};
 use crate::remote::Machine;
 use crate::signals::Signals;
@@ -190,15 +190,13 @@ fn whole<'s>(here: Status, others: impl Iterator<Item = (&'s str, &'s Status)>) 
     for (host, one) in others {
         all.sessions = all.sessions.saturating_add(one.sessions);
         all.files = all.files.max(one.files);
-        for (sum, more) in [
+        add_all([
             (&mut all.open, one.open),
             (&mut all.memory_bound_bytes, one.memory_bound_bytes),
             (&mut all.memory_used_bytes, one.memory_used_bytes),
             (&mut all.memory_warm_bytes, one.memory_warm_bytes),
             (&mut all.spilled_bytes, one.spilled_bytes),
-        ] {
-            add(sum, more);
-        }
+        ]);
         add_totals(&mut all.totals, &one.totals);
         add_drain(&mut all.drain, &one.drain, host);
         if let (Some(all), Some(one)) = (&mut all.partition, &one.partition) {
@@ -229,7 +227,7 @@ fn add_losses(all: &mut Losses, one: &Losses) {
 }
 
 fn add_totals(all: &mut Totals, one: &Totals) {
-    for (sum, more) in [
+    add_all([
         (&mut all.sessions, one.sessions),
         (&mut all.opens, one.opens),
         (&mut all.reads, one.reads),
@@ -239,9 +237,7 @@ fn add_totals(all: &mut Totals, one: &Totals) {
         (&mut all.read_ns, one.read_ns),
         (&mut all.write_ns, one.write_ns),
         (&mut all.other_ns, one.other_ns),
-    ] {
-        add(sum, more);
-    }
+    ]);
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use terral_client::{Error, ErrorKind};
 use terral_registry::etcd::Etcd;
 use terral_registry::login::Login;
 use terral_registry::place::Place;
-use terral_registry::registry::{Change, Guard, Registry, View};
+use terral_registry::registry::{Change, Guard, Registry, Revision, View};
 use terral_server::records::{
     Generation, Inherited, Invited, Keys, Lost, Machine, Role, Secret, Server, Stage, Standing,
     Verdict, Wanted,
@@ -305,7 +305,7 @@ impl Entrance {
         Ok(self.told(generation, revision))
     }
 
-    fn told(&self, generation: Generation, revision: terral_registry::registry::Revision) -> Pool {
+    fn told(&self, generation: Generation, revision: Revision) -> Pool {
         Pool {
             name: self.name.clone(),
             keys: self.keys.clone(),
@@ -439,12 +439,11 @@ impl Entrance {
     }
 
     /// Claims the pool, if it may be; nothing if somebody else was faster, or it may not.
-    fn claim(&self) -> Result<Option<Entered>> {
+    fn claim(&mut self) -> Result<Option<Entered>> {
         let key = self.keys.generation();
-        let before = self.generation()?;
-        let (number, guard) = match &before {
+        let (number, guard) = match self.generation()? {
             None => (1, Guard::Absent(key.clone())),
-            Some((before, _)) if !self.is_over(before) => return Ok(None),
+            Some((before, _)) if !self.is_over(&before) => return Ok(None),
             Some((before, entry)) => {
                 (before.number + 1, Guard::Unchanged(key.clone(), entry.changed))
             }
@@ -467,7 +466,12 @@ impl Entrance {
             Change::Put { key: self.keys.control(), value, lease },
         ];
         let guards = [guard, Guard::Absent(self.keys.control())];
-        let Some(revision) = self.registry.commit(&guards, &changes)? else { return Ok(None) };
+        let claimed = match self.registry.commit(&guards, &changes) {
+            // Whether it was done is seen there.
+            Err(error) if error.may_retry() => self.has_claimed(token)?,
+            claimed => claimed?,
+        };
+        let Some(revision) = claimed else { return Ok(None) };
         let pool = self.told(generation, revision);
         self.keep_list()?;
         self.note(&pool.generation, control)?;
@@ -479,6 +483,13 @@ impl Entrance {
         let authority = self.role == Some(Role::Authority);
         let part = Part::Control { encrypted: true, authority, inherited: Box::new(inherited) };
         Ok(Some(Entered { pool, part }))
+    }
+
+    /// When this server has claimed the pool, if it has.
+    fn has_claimed(&mut self, token: u128) -> Result<Option<Revision>> {
+        self.look()?;
+        let now = self.generation()?.filter(|(now, _)| now.token == token);
+        Ok(now.map(|(_, entry)| entry.changed))
     }
 
     fn kept(&self) -> BTreeMap<String, Vec<u8>> {
@@ -518,16 +529,22 @@ impl Entrance {
             _ => self.keys.wanted(),
         };
         let (wanted, answer) = (wanted + &end, self.keys.invited() + &end);
-        let lease = self.registry.grant(PATIENCE)?;
-        let value = records::write(&asked)?;
-        self.registry.commit(&[], &[Change::Put { key: wanted, value, lease: Some(lease) }])?;
+        // Nobody is let in for who was killed as he asked.
+        let lease = self.registry.grant(POOL_TERM)?;
+        let put = Change::Put { key: wanted, value: records::write(&asked)?, lease: Some(lease) };
+        match self.registry.commit(&[], &[put]) {
+            // By another key, once etcd answers.
+            Err(error) if error.may_retry() => return Ok(None),
+            asked => drop(asked?),
+        }
         let mut looked = Instant::now();
         let begin = looked;
         let invited: Invited = loop {
             if looked.elapsed() > POLL * 20 {
                 looked = Instant::now();
                 self.look()?;
-                if self.view.entry(&self.keys.control()).is_none() {
+                let is_there = self.view.entry(&self.keys.control()).is_some();
+                if !is_there || self.registry.keep(lease).is_ok_and(|is_kept| !is_kept) {
                     let _ = self.registry.end(lease);
                     return Ok(None);
                 }
@@ -570,3 +587,6 @@ impl Entrance {
         Ok(Some(Entered { pool, part: Part::Invited(Box::new(invitation)) }))
     }
 }
+
+#[cfg(test)]
+mod tests;

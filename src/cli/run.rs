@@ -155,10 +155,10 @@ impl Arguments {
     }
 }
 
-/// Values of `--catch`; the first is what the library does by itself.
 /// A server of a pool has heard of the others in this time.
 const COMING: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
+/// Values of `--catch`; the first is what the library does by itself.
 const CATCH: [&str; 3] = ["found", "all", "never"];
 
 /// Runs.

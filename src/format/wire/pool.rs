@@ -23,6 +23,10 @@ pub const NAME_MAX: usize = 64;
 /// The part of what is kept that is the text of the control's list of principals.
 pub const PRINCIPALS: &str = "principals";
 
+/// The part that says who is in, with the version of all that is said beside it. It is written
+/// last: who reads a version of it reads all that is of that version, or of a later one.
+pub const MEMBERS: &str = "members";
+
 /// What may name a pool: letters, digits, `-`, `_`, `.`, the first of them no dot.
 pub fn is_name(text: &str) -> bool {
     let may = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -238,7 +242,7 @@ pub fn read<T: for<'de> Deserialize<'de>>(key: &str, bytes: &[u8]) -> Result<T> 
 /// None, of what this program has made.
 pub fn parts(rule: &Rule) -> Result<BTreeMap<&'static str, Vec<u8>>> {
     Ok(BTreeMap::from([
-        ("members", write(&rule.roster)?),
+        (MEMBERS, write(&rule.roster)?),
         ("keys", write(&rule.certificates)?),
         ("policies", write(&rule.policies)?),
         ("placement", write(&rule.placement)?),
@@ -264,7 +268,7 @@ fn part<T: Default + for<'de> Deserialize<'de>>(
 /// Those of [`read`]: who cannot read all of it must not go on without.
 pub fn rule(parts: &BTreeMap<String, Vec<u8>>) -> Result<Rule> {
     Ok(Rule {
-        roster: part(parts, "members")?,
+        roster: part(parts, MEMBERS)?,
         certificates: part(parts, "keys")?,
         policies: part(parts, "policies")?,
         revoked: part(parts, "revoked")?,
@@ -282,7 +286,7 @@ pub fn rule(parts: &BTreeMap<String, Vec<u8>>) -> Result<Rule> {
 /// # Errors
 /// Those of [`read`].
 pub fn roster(parts: &BTreeMap<String, Vec<u8>>) -> Result<Roster> {
-    part(parts, "members")
+    part(parts, MEMBERS)
 }
 
 /// What of that holds for whatever partition the pool has next. Who was a member, and what was

@@ -230,17 +230,19 @@ pub fn may_take_over(state: &State) -> Result<Member> {
     if knows && is_in && before != me { Ok(me) } else { Err(none()) }
 }
 
-/// A member knows of some that a control before this one has removed: so they are. Of an authority
-/// only its like is believed.
+/// A member knows of some that a control before this one has removed: so they are, where it is one
+/// who could be the control by his own word ([`roles::is_believed`]). What any other says of that
+/// changes nothing.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control.
 pub fn were_removed(state: &mut State, by: Member, gone: Vec<(Member, Standing)>) -> Result<()> {
     let mut roster = own_roster(state)?;
+    if !roles::is_believed(&roster, by) {
+        return Ok(());
+    }
     let me = state.members.as_ref().map(|members| members.me());
-    let may =
-        |member: Member| !roles::is_authority(&roster, member) || roles::is_authority(&roster, by);
-    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me && may(*member)).collect();
+    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me).collect();
     if keep_out(&mut roster, &gone) {
         (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
         seat(state, roster);
@@ -472,7 +474,7 @@ pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
 }
 
 /// The same for who has made a key himself, and gives the public half of it. The invitation has no
-/// secret. What he is for may be said (`role`).
+/// secret. What he is for may be said (`role`). Who asks again by the same key is who he was.
 ///
 /// # Errors
 /// As those of [`invite`]; [`ErrorKind::Busy`], too, as long as the root is nowhere, to who keeps
@@ -484,24 +486,36 @@ pub fn let_in(
     role: Option<Role>,
 ) -> Result<Invitation> {
     let mut roster = own_roster(state)?;
+    let known = roster.certificates.iter().find(|it| it.key == key).map(|it| it.member);
+    if let Some(seat) = known.and_then(|member| roster.seat(member))
+        && let Standing::In(server) = seat.standing
+    {
+        return invitation(state, (seat.member, server));
+    }
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
     let last = roster.seats.last().map_or(0, |seat| seat.member.number());
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
     is_root_born(state, role)?;
-    let Some(members) = &state.members else { return Err(full()) };
-    let (partition, own) = (*members.partition(), public_half(&members.partition().secret));
-    let (partition, control) =
-        (Partition { secret: Secret([0; 32]), ..partition }, roster.seat(members.me()).cloned());
-    let control = control.filter(|control| !control.addresses.is_empty());
-    let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
-    let control = control.ok_or_else(late)?;
+    // Nobody is let in by who cannot be found.
+    invitation(state, (me, server))?;
     comes_as(&mut roster, me, role);
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
     roster.certificates.push(Certificate { member: me, key, user });
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
-    let (permanent, root) = (state.backing.is_some(), root_seat(state));
-    Ok(Invitation { partition, me, server, control, key: own, root, permanent })
+    invitation(state, (me, server))
+}
+
+/// What lets a server be that member.
+fn invitation(state: &State, (me, server): (Member, ServerId)) -> Result<Invitation> {
+    let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
+    let members = state.members.as_ref().ok_or_else(late)?;
+    let own = *members.partition();
+    let partition = Partition { secret: Secret([0; 32]), ..own };
+    let control = members.roster().seat(members.me()).cloned();
+    let control = control.filter(|control| !control.addresses.is_empty()).ok_or_else(late)?;
+    let (key, permanent) = (public_half(&own.secret), state.backing.is_some());
+    Ok(Invitation { partition, me, server, control, key, root: root_seat(state), permanent })
 }

@@ -56,6 +56,8 @@ struct Here {
     /// Whether it is about to leave, and only that is left to be done.
     departs: bool,
     is_leaving: bool,
+    /// Whether it has left.
+    has_left: bool,
     /// To whom it may hand over, if it is the control.
     successors: Vec<Member>,
     /// Who was to have the root, and has not come.
@@ -83,6 +85,8 @@ enum Heard {
     Withdraws,
     /// It did so, and nobody had handed over to it before.
     Withdrawn,
+    /// This server has left, and so have all others, the control, too.
+    LetGo,
     /// The control is lost, says somebody who waits for another one.
     Lost(Lost),
     /// This server's partition is over.
@@ -95,7 +99,11 @@ pub struct Keeper {
     lease: Option<Lease>,
     /// Whether the registry says that it is about to leave.
     leaves: bool,
+    /// Whether its key was taken away, as it leaves.
+    is_withdrawn: bool,
     beat: Option<Tick>,
+    /// When it was last to hand over, and did not.
+    handed: Option<Tick>,
     /// When the control's key was written.
     present: Revision,
     /// What the registry has, by the names of parts; `None`: to be looked at.
@@ -108,8 +116,9 @@ impl Keeper {
     /// For a server of this pool, which has become a member.
     pub fn new(pool: Pool) -> Self {
         let present = Revision::default();
-        let (lease, beat, written, invited) = (None, None, None, BTreeMap::new());
-        Keeper { pool, lease, leaves: false, beat, present, written, invited }
+        let (lease, beat, handed, written) = (None, None, None, None);
+        let (leaves, is_withdrawn, invited) = (false, false, BTreeMap::new());
+        Keeper { pool, lease, leaves, is_withdrawn, beat, handed, present, written, invited }
     }
 
     /// Goes on until the server leaves.
@@ -133,7 +142,7 @@ impl Keeper {
         let Some(mut here) = here(&state, due).filter(|_| !state.leaving) else {
             return false;
         };
-        here.missed = control::is_missed(&mut state).filter(|_| due);
+        here.missed = if due { control::is_missed(&mut state) } else { None };
         drop(state);
         let turned = self.turn(shared, &here);
         state = shared.lock();
@@ -209,7 +218,7 @@ impl Keeper {
             self.is_missed(shared, missed)?;
         }
         self.let_in(shared, here.version)?;
-        if !here.successors.is_empty() {
+        if !here.successors.is_empty() && self.handed.is_none_or(|at| here.now.since(at) > BEAT) {
             self.hands_over(shared, here)?;
         }
         Ok(Turned::Kept(here.version))
@@ -242,11 +251,21 @@ impl Keeper {
                 self.beat = Some(here.now);
                 shared.lock().members.iter_mut().for_each(|members| members.withdraws(true));
             }
+            Heard::LetGo => {
+                self.beat = Some(here.now);
+                shared.lock().members.iter_mut().for_each(|members| members.is_let_go());
+            }
             Heard::Lost(lost) => match self.takes_over(here, (lost.member, lost.verdict)) {
                 Err(error) if is_away(&error) => return Err(error),
                 // It is there still, another one was faster, or is to be it: that is seen the next
                 // time.
-                Err(_) => self.beat = Some(here.now),
+                Err(error) => {
+                    self.beat = Some(here.now);
+                    if error.kind == ErrorKind::Denied {
+                        let what = format!("this server cannot take over: {error}");
+                        shared.lock().warn(what);
+                    }
+                }
                 Ok(()) => {}
             },
             Heard::Over(why) => return Ok(Some(Turned::Over(why))),
@@ -288,6 +307,10 @@ impl Keeper {
             && partition != here.partition
         {
             return Ok(Heard::Over(over(&now.by.host)));
+        }
+        if now.stage == Stage::Ended && here.has_left {
+            // Nobody is left who says that this is known.
+            return Ok(Heard::LetGo);
         }
         let as_it_was = now.replaced.iter().rfind(|it| it.member == here.me);
         let handed_over = as_it_was.is_some_and(|it| it.verdict.is_none());
@@ -374,7 +397,7 @@ impl Keeper {
 
     /// This server is there, under a lease that is new.
     fn is_present(&mut self, here: &Here) -> Result<()> {
-        self.lease = None;
+        (self.lease, self.is_withdrawn) = (None, false);
         let lease = self.pool.registry.grant(TERM)?;
         let (keys, machine) = (&self.pool.keys, self.pool.machine.clone());
         let generation = self.pool.generation.number;
@@ -430,7 +453,8 @@ impl Keeper {
             now.insert(pool::PRINCIPALS.to_owned(), text.into_bytes());
         }
         let new = now.iter().filter(|(name, part)| before.get(*name) != Some(*part));
-        let new: Vec<(&String, &Vec<u8>)> = new.collect();
+        let mut new: Vec<(&String, &Vec<u8>)> = new.collect();
+        new.sort_by_key(|(name, _)| *name == pool::MEMBERS);
         // All at once, where that is not too much for one transaction.
         let whole = new.iter().map(|(_, part)| part.len()).sum::<usize>() <= VALUE_MAX;
         for some in new.chunks(if whole { new.len().max(1) } else { 1 }) {
@@ -462,7 +486,8 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let rule = if needed { ruling::said(state) } else { None };
     let (partition, succeeds) = (members.partition().id, members.is_to_succeed());
     let (control, is_out) = (members.control(), members.is_put_out() && !members.has_left(me));
-    let departs = state.departs || departing::has_left(state);
+    let has_left = departing::has_left(state);
+    let departs = state.departs || has_left;
     let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
     let successors = if must { departing::successors(state) } else { Vec::new() };
     Some(Here {
@@ -477,6 +502,7 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         succeeds,
         departs,
         is_leaving,
+        has_left,
         successors,
         missed: None,
     })

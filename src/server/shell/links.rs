@@ -216,15 +216,7 @@ impl<'s> Links<'s> {
     /// What is done first.
     pub fn begin(&mut self) {
         process::be_prompt();
-        let mut state = self.shared.lock_for_links();
-        let me = state.members.as_ref().map(|members| members.me());
-        if let Some(me) = me {
-            // Only the control takes it down; others say it to him.
-            let _ = control::is_at(&mut state, me, self.here.clone());
-        }
-        let done = carrying::resume(&mut state);
-        drop(state);
-        self.warn_of(done);
+        self.is_here();
         self.admit();
         // After a restart it may be at another address: it looks for the others.
         let seats =

@@ -14,7 +14,7 @@ pub mod links;
 pub mod listed;
 pub mod options;
 pub mod parking;
-mod part;
+pub mod part;
 pub mod ready;
 pub mod records;
 pub mod region_file;

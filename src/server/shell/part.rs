@@ -25,14 +25,22 @@ const POLL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if it is something else, or does not see the permanent directory that the
-/// others see; what that fails with.
+/// others see; what that fails with; [`ErrorKind::Busy`] if the one before was killed before it had
+/// come into the pool.
 pub fn take(state: &mut State, options: &Options) -> Result<()> {
     become_it(state, options)?;
     let Some(pool) = &options.pool else { return Ok(()) };
-    let alone = || Error::new(ErrorKind::Invalid, "a server of a pool that is no member");
+    let context = "the server before this one was killed before it had come into its pool: again";
+    let alone = || Error::new(ErrorKind::Busy, context);
     let members = state.members.as_mut().ok_or_else(alone)?;
     members.is_of_pool((pool.name.clone(), pool.registry.describe()), pool.generation.number);
     Ok(())
+}
+
+/// Whether nothing has come into it yet: what there is of it may go.
+pub fn is_new(state: &State) -> bool {
+    let is_none = state.members.is_none() && state.names.inodes().all(|inode| inode.ino == ROOT);
+    state.starts == 1 || is_none
 }
 
 fn become_it(state: &mut State, options: &Options) -> Result<()> {

@@ -64,8 +64,7 @@ pub fn serve_with(options: &Options, relay: Option<Arc<dyn Relay>>) -> Result<Ou
     let Instance { tables, headers, state, lock: _lock } = instance::open(options)?;
     let mut state = state;
     part::take(&mut state, options).inspect_err(|_| {
-        if state.starts == 1 {
-            // Nothing has come into it yet.
+        if part::is_new(&state) {
             let _ = removal::end(&options.instance);
         }
     })?;

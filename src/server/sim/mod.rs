@@ -316,7 +316,8 @@ impl Sim {
         while self.server.is_none() {
             let parts = self.parts();
             let log = self.kept.log.transactions();
-            let first = log.len() < 2 && self.kept.log.rewritten() == 0;
+            let is_empty = log.len() < 2 && self.kept.log.rewritten() == 0;
+            let first = is_empty && self.killed == 0;
             let headers = self.kept.regions[1].clone();
             // What the dead one left of the names may be half done: they follow from the log.
             let names = parts.ram.memory().names_words().iter().filter(|_| !first);

@@ -75,16 +75,21 @@ impl Keeper {
         let by = self.pool.machine.clone();
         let next = Generation { by, control: here.me, replaced, ..now };
         let guards = [Guard::Unchanged(key.clone(), entry.changed), Guard::Absent(keys.control())];
-        let lease = Some(self.pool.registry.grant(TERM)?);
+        let lease = self.pool.registry.grant(TERM)?;
         let value = next.by.host.clone().into_bytes();
         let changes = [
             Change::put(key, pool::write(&next)?),
-            Change::Put { key: keys.control(), value, lease },
+            Change::Put { key: keys.control(), value, lease: Some(lease) },
         ];
-        match self.pool.registry.commit(&guards, &changes)? {
-            Some(_) => Ok(()),
-            None => Err(self.raced()),
-        }
+        let done = match self.pool.registry.commit(&guards, &changes) {
+            Ok(Some(_)) => return Ok(()),
+            Ok(None) => self.raced(),
+            // It may have been done.
+            Err(error) if error.may_retry() => return Err(error),
+            Err(error) => error,
+        };
+        let _ = self.pool.registry.end(lease);
+        Err(done)
     }
 
     /// The registry says that this server is the control: so it is.
@@ -128,17 +133,20 @@ impl Keeper {
     /// This server leaves as soon as nobody can hand over to it: its key is taken away, and then it
     /// looks once more.
     pub(super) fn withdraws(&mut self, here: &Here) -> Result<Heard> {
-        let Some(lease) = self.lease else { return Ok(Heard::Withdrawn) };
+        if self.is_withdrawn {
+            return Ok(Heard::Withdrawn);
+        }
+        // It may be the word of a process before this one, which was killed.
         let key = self.pool.keys.server(self.pool.generation.number, here.me);
         self.pool.registry.commit(&[], &[Change::Remove(key)])?;
-        self.lease = None;
+        self.is_withdrawn = true;
         // What it kept is gone; it runs out by itself.
-        let _ = self.pool.registry.end(lease);
+        self.lease.take().into_iter().for_each(|lease| drop(self.pool.registry.end(lease)));
         Ok(Heard::Withdraws)
     }
 
     /// Hands over to one of those who may have it, and say that they are there. Nothing is decided
-    /// here meanwhile.
+    /// here meanwhile; so where nobody says so, or it cannot be, that is tried again a beat later.
     pub(super) fn hands_over(&mut self, shared: &Shared, here: &Here) -> Result<()> {
         let handing = |is: bool| {
             let mut state = shared.lock();
@@ -148,13 +156,19 @@ impl Keeper {
                 members.roster().version == here.version
             })
         };
+        if !handing(true) {
+            // There is something to be written down before.
+            handing(false);
+            return Ok(());
+        }
         let mut asked = false;
-        let handed = if handing(true) { self.hand_over(here, &mut asked) } else { Ok(false) };
+        let handed = self.hand_over(here, &mut asked);
         if handed == Ok(false) || !asked {
             handing(false);
         }
+        self.handed = (handed != Ok(true)).then_some(here.now);
         // Done, or perhaps done: the next look says so.
-        self.beat = None;
+        self.beat = self.beat.filter(|_| !asked);
         handed.map(drop)
     }
 

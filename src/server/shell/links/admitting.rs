@@ -12,6 +12,8 @@ use terral_network::endpoint::{Endpoint, Peer, Session};
 
 use super::Links;
 use crate::far::linking;
+use crate::members::control;
+use crate::sharing::carrying;
 
 impl Links<'_> {
     /// Whoever is in may have sessions with this one, and who was removed none any more.
@@ -57,7 +59,21 @@ impl Links<'_> {
         }
         if before.is_some_and(|before| before != control) {
             self.begin_anew_with(if is_control { None } else { Some(control) });
+            self.is_here();
         }
+    }
+
+    /// The control takes down where it is itself: the one before may not have.
+    pub(super) fn is_here(&self) {
+        let mut state = self.shared.lock_for_links();
+        let me = state.members.as_ref().map(|members| members.me());
+        if let Some(me) = me {
+            // Only the control takes it down; others say it to him.
+            let _ = control::is_at(&mut state, me, self.here.clone());
+        }
+        let done = carrying::resume(&mut state);
+        drop(state);
+        self.warn_of(done);
     }
 
     /// Sessions with this member, or with all, are cut, and come again; and those of who has not

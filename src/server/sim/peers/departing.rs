@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use terral_format::disk::partition::Verdict;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
-use terral_format::wire::roster::{Control, Roster, Said};
+use terral_format::wire::roster::{Control, HANDED_MAX, Roster, Said};
 
 use super::dir::{owes_one, there};
 use super::fencing::roster;
@@ -77,22 +77,34 @@ impl Peers {
     }
 
     /// A member leaves, and others do something `meanwhile`.
-    pub(super) fn leaves(&mut self, out: usize, mut meanwhile: impl FnMut(&mut Self)) {
-        self.sims[out].end(self.clients[out]);
+    pub(super) fn leaves(&mut self, out: usize, meanwhile: impl FnMut(&mut Self)) {
+        self.leave_together(&[out], meanwhile);
+    }
+
+    /// These do, at the same time.
+    fn leave_together(&mut self, out: &[usize], mut meanwhile: impl FnMut(&mut Self)) {
+        out.iter().for_each(|out| self.sims[*out].end(self.clients[*out]));
         for _ in 0..ROUNDS {
-            let is_over = self.sims[out].with(|server| {
-                let mut state = server.lock();
-                (state.departs, state.finishing) = (true, true);
-                departing::is_over(&state)
-            });
-            if is_over == Some(true) {
-                self.dies(out);
+            for out in out {
+                if self.is_dead(*out) {
+                    continue;
+                }
+                let is_over = self.sims[*out].with(|server| {
+                    let mut state = server.lock();
+                    (state.departs, state.finishing) = (true, true);
+                    departing::is_over(&state)
+                });
+                if is_over == Some(true) {
+                    self.dies(*out);
+                }
+            }
+            if out.iter().all(|out| self.is_dead(*out)) {
                 return;
             }
             meanwhile(self);
             self.pass(Duration::from_millis(500));
         }
-        panic!("it never leaves");
+        panic!("they never leave");
     }
 
     /// What all that are in see of the tree is this.
@@ -197,6 +209,49 @@ fn what_a_member_that_left_had_is_there_and_used_on() {
     let mut peers = three(1);
     peers.leaves(1, |_| ());
     have_all(&mut peers);
+}
+
+/// Four machines; the first is of the authority, and the next two, of which one has the root, have
+/// made all that there is, more than one message hands over.
+fn leave_at_once(seed: u64, kills: bool) {
+    let mut peers = Peers::with_dir(seed, 4);
+    peers.are_in_with(&[0]);
+    let mut tree = BTreeMap::new();
+    for at in [1, 2] {
+        for number in 0..HANDED_MAX / 50 + 2 {
+            let above = format!("d{at}.{number}").into_bytes();
+            let paths = (0..50).map(|of| [&above[..], format!("/{of}").as_bytes()].concat());
+            for path in std::iter::once(above.clone()).chain(paths) {
+                peers.make_directory(at, &path).expect("made");
+                tree.insert(path, true);
+            }
+        }
+        let path = format!("d{at}.3/f").into_bytes();
+        peers.create(3 - at, &path).expect("made");
+        tree.insert(path, false);
+    }
+    let world = Virtual::new(seed);
+    peers.leave_together(&[1, 2], |peers| {
+        if kills && world.one_of(3) == 0 {
+            let at = world.one_of(4) as usize;
+            peers.sims[at].kill_at(1 + world.one_of(12) as i64);
+        }
+    });
+    peers.is_seen_as(&tree, &[3]);
+    assert_eq!(peers.losses(3), 0);
+    peers.create(3, b"d1.5/new").expect("made");
+    peers.create(3, b"new").expect("made");
+    peers.bring_all(&[3]);
+}
+
+#[test]
+fn two_that_leave_at_once_both_leave_and_all_they_had_is_there() {
+    leave_at_once(6, false);
+}
+
+#[test]
+fn so_they_do_when_servers_die() {
+    (7..10).for_each(|seed| leave_at_once(seed, true));
 }
 
 #[test]

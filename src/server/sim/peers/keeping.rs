@@ -2,32 +2,61 @@
 //! registry's clock is the test's. Not here: etcd, and servers that come into a pool
 //! (`tests/pool.rs`).
 
-use std::sync::Arc;
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use terral_format::ids::Member;
 use terral_format::wire::capability::{Operations, Principal, Revocation};
-use terral_format::wire::containers::{ContainerName, Entry, Party, Quota, Setting};
+use terral_format::wire::containers::{
+    Container, ContainerName, Entry, Group, Party, Quota, Setting,
+};
 use terral_format::wire::message::{Reply, Request};
-use terral_format::wire::pool::{Generation, Keys, Machine, Stage, inherited, read, write};
+use terral_format::wire::placement::Role;
+use terral_format::wire::pool::{Generation, Keys, Machine, Stage, inherited, read, rule, write};
+use terral_format::wire::principal::PrincipalName;
+use terral_format::wire::roster::{Key, Rule};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_registry::embedded::Embedded;
 use terral_registry::registry::{Change, Guard, Lease, Registry, Revision, View};
 use terral_transport::requests::Taken;
 
+use super::super::Killed;
 use super::{Handled, PARTITION, Peers};
 use crate::authority::audit::Who;
+use crate::members::control;
 use crate::requests::handling;
-use crate::sharing::containers;
+use crate::sharing::{carrying, containers, ruling};
 use crate::shell::keeping::Keeper;
 use crate::shell::options::Pool;
+
+/// What goes wrong with one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    /// Who asks is killed before.
+    KilledBefore,
+    /// Or after.
+    KilledAfter,
+    /// Nobody answers, and nothing was done.
+    Unheard,
+    /// It was done, and that was not answered.
+    Unanswered,
+    /// He may not.
+    Denied,
+}
 
 /// A registry that may be away.
 pub(super) struct Trying {
     pub(super) table: Embedded,
     away: AtomicBool,
     pub(super) clock_s: Arc<AtomicU64>,
+    /// After so many more calls.
+    wrong: Mutex<Option<(u64, Wrong)>>,
+    /// What changes something is never let through.
+    denies: AtomicBool,
+    /// Calls so far.
+    pub(super) calls: AtomicU64,
 }
 
 impl Trying {
@@ -35,16 +64,56 @@ impl Trying {
         let clock_s = Arc::new(AtomicU64::new(0));
         let now = clock_s.clone();
         let clock = Arc::new(move || Duration::from_secs(now.load(Ordering::SeqCst)));
-        Arc::new(Trying { table: Embedded::new(clock), away: AtomicBool::new(false), clock_s })
-    }
-
-    fn answers(&self) -> Result<&Embedded> {
-        let away = || Error::new(ErrorKind::Unreachable, "the registry");
-        if self.away.load(Ordering::SeqCst) { Err(away()) } else { Ok(&self.table) }
+        Arc::new(Trying {
+            table: Embedded::new(clock),
+            away: AtomicBool::new(false),
+            clock_s,
+            wrong: Mutex::default(),
+            denies: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn is_away(&self, is: bool) {
         self.away.store(is, Ordering::SeqCst);
+    }
+
+    pub(super) fn denies(&self, is: bool) {
+        self.denies.store(is, Ordering::SeqCst);
+    }
+
+    /// The call after so many goes wrong. What was to, and did not.
+    pub(super) fn goes_wrong(&self, wrong: Option<(u64, Wrong)>) -> Option<(u64, Wrong)> {
+        std::mem::replace(&mut *self.wrong.lock().expect("nobody fails with it"), wrong)
+    }
+
+    /// What goes wrong with this call.
+    fn wrong(&self) -> Option<Wrong> {
+        let mut wrong = self.wrong.lock().expect("nobody fails with it");
+        let (after, what) = (*wrong)?;
+        *wrong = (after > 0).then(|| (after.saturating_sub(1), what));
+        (after == 0).then_some(what)
+    }
+
+    fn call<T>(&self, act: impl FnOnce(&Embedded) -> Result<T>) -> Result<T> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let fails = |kind| Err(Error::new(kind, "the registry"));
+        if self.away.load(Ordering::SeqCst) {
+            return fails(ErrorKind::Unreachable);
+        }
+        let wrong = self.wrong();
+        match wrong {
+            Some(Wrong::KilledBefore) => resume_unwind(Box::new(Killed)),
+            Some(Wrong::Unheard) => return fails(ErrorKind::Unreachable),
+            Some(Wrong::Denied) => return fails(ErrorKind::Denied),
+            _ => {}
+        }
+        let done = act(&self.table);
+        match wrong {
+            Some(Wrong::KilledAfter) => resume_unwind(Box::new(Killed)),
+            Some(Wrong::Unanswered) => fails(ErrorKind::Unanswered),
+            _ => done,
+        }
     }
 }
 
@@ -54,23 +123,26 @@ impl Registry for Trying {
     }
 
     fn below(&self, prefix: &str) -> Result<View> {
-        self.answers()?.below(prefix)
+        self.call(|table| table.below(prefix))
     }
 
     fn commit(&self, guards: &[Guard], changes: &[Change]) -> Result<Option<Revision>> {
-        self.answers()?.commit(guards, changes)
+        if self.denies.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Denied, "the registry"));
+        }
+        self.call(|table| table.commit(guards, changes))
     }
 
     fn grant(&self, term: Duration) -> Result<Lease> {
-        self.answers()?.grant(term)
+        self.call(|table| table.grant(term))
     }
 
     fn keep(&self, lease: Lease) -> Result<bool> {
-        self.answers()?.keep(lease)
+        self.call(|table| table.keep(lease))
     }
 
     fn end(&self, lease: Lease) -> Result<()> {
-        self.answers()?.end(lease)
+        self.call(|table| table.end(lease))
     }
 }
 
@@ -286,4 +358,67 @@ fn a_registry_that_has_lost_all_ends_nobody_and_has_all_again() {
     }
     let [here, kept] = control.containers();
     assert!(here == kept && kept.len() >= 2, "{here:?} {kept:?}");
+}
+
+impl Control {
+    /// It decides more than one transaction of the registry holds.
+    fn decides_much(&mut self) {
+        let done = self.peers.sims[0].with(|server| {
+            let mut state = server.lock();
+            let container = |at: usize| Container {
+                name: ContainerName::new(&format!("c{at}")).expect("is one"),
+                place: format!("{at}/{}", "x".repeat(4000)).into_bytes(),
+                owner: Principal::User(0),
+                entries: Vec::new(),
+            };
+            let group = |at: usize| Group {
+                name: PrincipalName::new(&format!("g{at}")).expect("is one"),
+                members: (0..80).map(Principal::User).collect(),
+            };
+            let all = (0..255).map(container).collect();
+            containers::heard(&mut state, all, Vec::new(), (0..200).map(group).collect())?;
+            let me = Member::LEAST;
+            control::is_at(&mut state, me, vec![([127, 0, 0, 1], 1).into()])?;
+            control::let_in(&mut state, Key([9; 32]), None, Some(Role::Authority))?;
+            carrying::resume(&mut state)
+        });
+        done.expect("it lives").expect("there is room");
+    }
+
+    /// What it says, and what is written down of that; the list of who says so aside.
+    fn both(&mut self) -> [Rule; 2] {
+        let said = self.peers.sims[0].with(|server| ruling::said(&server.lock())).flatten();
+        let said = Rule { control: None, ..said.expect("it is a member") };
+        let prefix = self.keys.kept();
+        let parts = self.registry.table.below(&prefix).expect("answers").entries.into_iter();
+        let parts = parts.map(|entry| (entry.key[prefix.len()..].to_owned(), entry.value));
+        [said, rule(&parts.collect()).expect("whole")]
+    }
+}
+
+#[test]
+fn who_reads_a_version_of_what_was_decided_reads_all_of_it() {
+    for how in [Wrong::Unheard, Wrong::Unanswered] {
+        let first = (0..40).find(|after| {
+            let mut control = Control::new();
+            let known = super::fencing::roster(1, 2, &Default::default());
+            control.peers.hears_roster(0, &known);
+            assert!(control.turns());
+            let [before, kept] = control.both();
+            assert_eq!(before, kept);
+            control.decides_much();
+            control.registry.goes_wrong(Some((*after, how)));
+            control.turns();
+            let [said, kept] = control.both();
+            let is_new = kept.roster.version == said.roster.version;
+            assert!(!is_new || kept == said, "{how:?} {after}: half of it");
+            assert!(is_new || kept.roster == before.roster, "{how:?} {after}: of no version");
+            let went_wrong = control.registry.goes_wrong(None).is_none();
+            (0..3).for_each(|_| assert!(control.turns()));
+            let [said, kept] = control.both();
+            assert_eq!(said, kept);
+            !went_wrong
+        });
+        assert!(first.is_some_and(|first| first > 5), "each part by itself: {first:?}");
+    }
 }

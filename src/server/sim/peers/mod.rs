@@ -63,6 +63,7 @@ mod locks;
 mod looks;
 mod owners;
 mod placing;
+mod pools;
 mod preparing;
 mod relay;
 mod replacing;

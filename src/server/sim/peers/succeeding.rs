@@ -33,7 +33,7 @@ struct Three {
     term_s: u64,
 }
 
-fn of(at: usize) -> Machine {
+pub(super) fn of(at: usize) -> Machine {
     Machine { host: format!("h{at}"), id: String::new(), boot: "b".into(), user: 0 }
 }
 
