@@ -179,7 +179,7 @@ fn a_machine_that_leaves_gives_its_parts_to_the_next_where_the_home_is_full() {
         &[],
         "$TERRAL policy set '/terral/f*' layout=stripe
         $parts write f 0 96; settled h0 f 64; $parts write g 0 150; $parts check g 0 150
-        on h1 '$TERRAL stop --instance machines' > /dev/null; echo $?
+        on h1 \"$TERRAL stop --instance machines\" > /dev/null; echo $?
         $parts check f 0 96; on h2 \"$parts check /terral/f 0 96\"; settled h0 f 64
         $TERRAL stat --instance machines f | grep -c 'member 1:'",
     );

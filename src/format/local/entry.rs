@@ -55,6 +55,12 @@ impl MapEntry {
         MapEntry(Self::new(with, order, generation).0 | SPILLED)
     }
 
+    /// The same chunk, granted anew.
+    pub fn again(self, generation: u32) -> Self {
+        let of = Self::new(PageNumber(0), 0, generation);
+        MapEntry(self.0 & ((1 << GENERATION_SHIFT) - 1) | of.0)
+    }
+
     /// Whether there is no chunk.
     #[inline]
     pub fn is_absent(self) -> bool {

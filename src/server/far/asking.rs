@@ -224,6 +224,7 @@ pub fn truncate(
 pub fn has_run(state: &mut State, asker: Asker) {
     state.far.batches.has_run(asker);
     state.storage.forget_refused(|of| of == asker);
+    state.storage.forget_askers(|of| of == asker);
     if state.far.is_unused() {
         return;
     }
@@ -238,6 +239,7 @@ pub fn has_run(state: &mut State, asker: Asker) {
 pub fn has_ended(state: &mut State, session: SessionSlot) {
     state.far.batches.has_ended(session);
     state.storage.forget_refused(|of| of.session == session);
+    state.storage.forget_askers(|of| of.session == session);
     if state.far.is_unused() {
         return;
     }

@@ -63,7 +63,7 @@ pub fn give_back(state: &mut State, file: Number, index: u64, stamp: u64) -> Res
     if since.is_some_and(|since| *since > stamp) {
         return Ok(Reply::Again);
     }
-    if state.far.says_kept(file, index) {
+    if state.far.is_unkept(file, index, stamp) {
         // It may be what came before this one was lent.
         return Err(Error::new(ErrorKind::Busy, "whether it is kept is not known yet"));
     }

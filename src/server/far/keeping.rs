@@ -21,21 +21,21 @@ pub(super) fn keeper(state: &State, ino: Ino, index: u64) -> Option<Member> {
     holders.find(|to| *to == me || may_keep(state, *to)).filter(|to| *to != me)
 }
 
-/// A member wants to be rid of a chunk that it has of a striped file. Whether it is not to come
-/// here for that.
-pub(super) fn goes_on(
-    state: &mut State,
-    ino: Ino,
-    index: u64,
-    (with, leaves): (Member, bool),
-) -> bool {
+/// A member says that it has something of a file, and whether it is about to leave.
+pub(super) fn says(state: &mut State, ino: Ino, (with, leaves): (Member, bool)) {
+    if state.far.stripes.of(ino).is_some() {
+        match leaves {
+            true => state.far.stripes.leaving.insert(with),
+            false => state.far.stripes.leaving.remove(&with),
+        };
+    }
+}
+
+/// A member wants to be rid of a chunk that it has. Whether it is not to come here for that.
+pub(super) fn goes_on(state: &mut State, ino: Ino, index: u64, with: Member) -> bool {
     if state.far.stripes.of(ino).is_none() || state.finishing {
         return false;
     }
-    match leaves {
-        true => state.far.stripes.leaving.insert(with),
-        false => state.far.stripes.leaving.remove(&with),
-    };
     let is_users = state.members.as_ref().is_some_and(|members| members.user_of(with).is_some());
     // What is a user's server's word is looked at here, and nobody else waits for it.
     if is_users || keeper(state, ino, index).is_none() {

@@ -51,6 +51,7 @@ struct Coming {
     with: Member,
     /// It was asked for with this: what is said of an earlier time is old.
     stamp: u64,
+    since: Tick,
     parts: [Option<Vec<u8>>; PARTS],
 }
 
@@ -182,6 +183,7 @@ pub fn bring_back(
     (first, count): (u64, u32),
 ) -> Result<Reply> {
     let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+    keeping::says(state, ino, (with, leaves));
     for index in first..first.saturating_add(u64::from(count.min(RETURNED_MAX))) {
         let has = slot.and_then(|slot| state.storage.with(slot, index));
         let coming = state.far.lent.coming.get(&(ino, index));
@@ -190,7 +192,7 @@ pub fn bring_back(
             if kept && !leaves {
                 continue;
             }
-            match keeping::goes_on(state, ino, index, (with, leaves)) {
+            match keeping::goes_on(state, ino, index, with) {
                 true => state.far.lent.does_not_come(&mut state.storage, ino, index),
                 false => want(state, ino, index, with),
             }
@@ -261,15 +263,22 @@ fn wait_for_room(state: &mut State) {
     let waits = |wanted: &Wanted| !wanted.needed && wanted.since <= now && wanted.error.is_none();
     let due = storage.wanted().filter(|(which, it)| waits(it) && !coming.contains_key(*which));
     let due: Vec<(Ino, u64)> = due.map(|(which, _)| *which).collect();
-    let (mut looked, mut has_room) = (0, true);
+    let (mut looked, mut lacking) = (0, usize::MAX);
     for (ino, index) in due {
         let slot = state.names.inode(ino).and_then(|inode| inode.slot);
+        let kept = slot.and_then(|slot| state.storage.placed(slot, index));
+        if kept.is_some_and(|with| !state.far.stripes.leaving.contains(&with)) {
+            // Who needed it does not any more.
+            state.storage.forget_wanted(ino, index);
+            continue;
+        }
         let size = slot.map_or(0, |slot| state.storage.size(slot));
         let bytes = size.saturating_sub(index * CHUNK_BYTES).min(CHUNK_BYTES) as usize;
-        if bytes > 0 && has_room && looked < AT_ONCE {
-            (looked, has_room) = (looked + 1, eviction::has_room(state, bytes));
+        if bytes > 0 && bytes < lacking && looked < AT_ONCE {
+            looked += 1;
+            lacking = if eviction::has_room(state, bytes) { lacking } else { bytes };
         }
-        if bytes > 0 && !has_room {
+        if bytes >= lacking {
             is_asked_later(state, ino, index);
         }
     }
@@ -278,7 +287,10 @@ fn wait_for_room(state: &mut State) {
 /// Asks for what is wanted back.
 pub(super) fn ask_back(state: &mut State) {
     wait_for_room(state);
-    let (now, room) = (state.world.now(), AT_ONCE.saturating_sub(state.far.lent.coming.len()));
+    let now = state.world.now();
+    // Who does not give what was asked of him holds nobody up.
+    let coming = state.far.lent.coming.values();
+    let room = AT_ONCE.saturating_sub(coming.filter(|it| now.since(it.since) < CALM).count());
     let State { storage, far, .. } = state;
     let mut wanted: Vec<_> = storage.wanted().collect();
     wanted.sort_by_key(|(_, wanted)| !wanted.needed);
@@ -294,7 +306,7 @@ pub(super) fn ask_back(state: &mut State) {
             }
         } else if asked.len() < room && far.lent.is_asked_little(wanted.with, &asked) {
             wanted.is_asked_for();
-            asked.push((*which, wanted.with, wanted.needed));
+            asked.push((*which, wanted.with, wanted.is_awaited()));
         }
     }
     for ((ino, index), with, needed) in asked {
@@ -303,7 +315,7 @@ pub(super) fn ask_back(state: &mut State) {
             (uses.needed, uses.last) = (uses.needed + 1, now);
         }
         let stamp = state.far.lent.next_stamp(state.starts);
-        let coming = Coming { with, stamp, parts: Default::default() };
+        let coming = Coming { with, stamp, since: now, parts: Default::default() };
         if asking::live(state).is_err() {
             return;
         }
@@ -402,6 +414,8 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
     if put.is_err() {
         // Who needs it waits for room, and asks for it then.
         later(state, ino, index, false);
+        let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
+        its.for_each(|(_, wanted)| wanted.lacks_room = true);
         return Ok(());
     }
     owing::owe(state, ino);

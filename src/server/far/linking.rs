@@ -44,14 +44,19 @@ pub fn take_questions(
 /// As those of [`Answer::read`]: the session is to be cut then; and if the log cannot be written.
 pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
     let (mut answer, bytes) = Answer::read(frame)?;
-    if state.members.as_ref().is_some_and(|members| members.user_of(from).is_some()) {
+    let is_users = state.members.as_ref().is_some_and(|members| members.user_of(from).is_some());
+    if is_users {
         answer.result = answer.result.map_err(super::users::failed);
     }
     let gone = match state.far.answered(from, &answer, bytes) {
         None => return Ok(()),
         Some(Heard::Read(ahead)) => {
             match answer.result {
-                Ok(Done::With { member, .. }) => shown::is_with(state, &ahead, member),
+                // A user's server says of nobody that he keeps something.
+                Ok(Done::With { member, .. }) if !is_users => {
+                    shown::is_with(state, &ahead, member);
+                }
+                Ok(Done::With { .. }) => shown::came(state, &ahead, None),
                 result => shown::came(state, &ahead, result.ok().map(|_| bytes)),
             }
             return Ok(());
@@ -140,6 +145,7 @@ pub fn tick(state: &mut State) {
     stripes::tick(state);
     lent::tick(state);
     giving_back::tick(state);
+    parts::tick(state);
     committing::tick(state);
 }
 

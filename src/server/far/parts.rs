@@ -8,6 +8,7 @@
 //! stamp means nothing that has come since. Not here: what goes where (`stripes`).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use terral_format::ids::{Ino, Member, Number, SessionSlot};
 use terral_format::local::entry::MapEntry;
@@ -23,6 +24,7 @@ use super::giving_back::{self, loan_of};
 use super::loans::PARTS;
 use super::role::{Outcome, part_of};
 use crate::core::state::State;
+use crate::core::world::Tick;
 use crate::storage::{bringing, eviction};
 
 /// So much of the memory others' parts leave free: this part of it.
@@ -30,11 +32,15 @@ const FREE: u64 = 8;
 /// Most chunks that are on their way here at a time.
 const TAKING_MAX: usize = 64;
 
+/// What has not come after that does not.
+const COMES: Duration = Duration::from_secs(30);
+
 /// A chunk that is on its way here.
 struct Taking {
     from: Member,
     bytes: u32,
     stamp: u64,
+    since: Tick,
     parts: [Option<Vec<u8>>; PARTS],
 }
 
@@ -42,9 +48,16 @@ struct Taking {
 #[derive(Default)]
 pub struct Parts {
     taking: BTreeMap<(Number, u64), Taking>,
+    /// What has come, by which stamp, and its home has not said that it is kept.
+    unkept: BTreeMap<(Number, u64), u64>,
 }
 
 impl Parts {
+    /// By which stamp a chunk has come that may not be kept.
+    pub(super) fn unkept(&self, file: Number, index: u64) -> Option<u64> {
+        self.unkept.get(&(file, index)).copied()
+    }
+
     /// Whether something of a file is on its way.
     pub(super) fn has(&self, file: Number) -> bool {
         self.taking.range((file, 0)..=(file, u64::MAX)).next().is_some()
@@ -74,6 +87,10 @@ pub fn take(
         // What was said later is done.
         return Ok(true);
     }
+    if state.far.parts.unkept(file, index) == Some(stamp) {
+        // It has come, and was said to have.
+        return Ok(true);
+    }
     state.far.forget_taking(file, index);
     state.far.parts.taking.remove(&(file, index));
     if from == me {
@@ -97,7 +114,8 @@ pub fn take(
     if is_full || state.far.parts.taking.len() >= TAKING_MAX {
         return Ok(false);
     }
-    let taking = Taking { from, bytes, stamp, parts: Default::default() };
+    let since = state.world.now();
+    let taking = Taking { from, bytes, stamp, since, parts: Default::default() };
     state.far.parts.taking.insert((file, index), taking);
     for at in (0..bytes).step_by(BYTES_MAX) {
         let count = (bytes - at).min(BYTES_MAX as u32);
@@ -119,12 +137,18 @@ fn stay(state: &mut State, which: (Number, u64), bytes: u32, stamp: u64) -> Resu
     let known = state.storage.size(loan.slot).saturating_sub(index * CHUNK_BYTES);
     // A write that its home knows of may have made the file longer since that has said so.
     let end = known.min(CHUNK_BYTES).max(bytes.into()) as u32;
+    let mut is_changed = false;
     for place in giving_back::places(state, state.storage.memory().entry(loan.slot, index)) {
         let (first, behind) = (place.within.max(end), place.within + place.bytes);
         if first < behind {
+            is_changed = true;
             let nothing = vec![0; (behind - first) as usize];
             state.storage.memory().write(place.page, first.into(), &nothing)?;
         }
+    }
+    if is_changed {
+        // Who has written there, and was not answered, must see that, also once it may be used again.
+        state.storage.renew(loan.slot, index)?;
     }
     Ok(true)
 }
@@ -198,12 +222,16 @@ fn put(state: &mut State, (file, index): (Number, u64), taking: Taking) {
     };
     if eviction::with_room(state, room).is_ok() {
         state.far.loans.has_arrived((file, index), stamp);
+        state.far.parts.unkept.insert((file, index), stamp);
         asking::say(state, file, Act::Kept { by, index, stamp });
     }
 }
 
 /// A home has said whether what has come by this stamp is kept here.
 pub(super) fn heard(state: &mut State, file: Number, (index, stamp): (u64, u64), kept: bool) {
+    if state.far.parts.unkept(file, index) == Some(stamp) {
+        state.far.parts.unkept.remove(&(file, index));
+    }
     if kept && state.departs {
         // It is not among what was said to be here.
         state.far.loans.is_unsaid(file);
@@ -217,8 +245,18 @@ pub(super) fn heard(state: &mut State, file: Number, (index, stamp): (u64, u64),
 
 /// A member is none any more: what was to come from it, or of its files, does not.
 pub(super) fn removed(state: &mut State, member: Member) {
-    let taking = &mut state.far.parts.taking;
+    let Parts { taking, unkept } = &mut state.far.parts;
     taking.retain(|(file, _), taking| file.born() != member && taking.from != member);
+    unkept.retain(|(file, _), _| file.born() != member);
+}
+
+/// What does not come is not waited for; nor is anything by who is about to leave.
+pub(super) fn tick(state: &mut State) {
+    let (now, leaves) = (state.world.now(), state.departs || state.finishing);
+    let is_old = |taking: &Taking| leaves || now.since(taking.since) >= COMES;
+    let old = state.far.parts.taking.extract_if(.., |_, taking| is_old(taking));
+    let old: Vec<_> = old.map(|(which, _)| which).collect();
+    old.into_iter().for_each(|(file, index)| state.far.forget_taking(file, index));
 }
 
 /// Nobody writes to a chunk that is here any more. False: nothing of it is here, or it was lent

@@ -14,7 +14,7 @@ use crate::core::world::Tick;
 /// For so long nothing is tried that could not be done.
 const CALM: Duration = Duration::from_secs(5);
 /// Who has taken nothing for longer than that does not pause: it cannot.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(20);
 /// So often it is twice as long.
 const SLOWER_MAX: u32 = 4;
 

@@ -20,7 +20,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::keeping::{keeper, may_keep};
 use super::offered::Offer;
-use super::striped::Stripes;
+use super::striped::{PAUSE_MAX, Stripes};
 use super::{asking, lent};
 use crate::core::left_out::{Step, does};
 use crate::core::state::State;
@@ -121,8 +121,10 @@ pub fn can_send(state: &mut State) -> bool {
     go_on(state);
     let me = state.members.as_ref().map(|members| members.me());
     // What others have takes no memory here.
-    let is_sent = |me| state.far.offers.taken_from(me) > 0 || state.far.takes_from(me);
-    me.is_some_and(is_sent) || state.far.stripes.pauses(state.world.now())
+    let now = state.world.now();
+    let late = |since| now.since(since) < PAUSE_MAX;
+    let is_sent = |me| state.far.offers.taken_from(me) > 0 || state.far.takes_from(me, late);
+    me.is_some_and(is_sent) || state.far.stripes.pauses(now)
 }
 
 /// How a file is, while it is looked at.
@@ -148,10 +150,7 @@ fn look(state: &mut State, ino: Ino) {
         state.storage.settle_stores(slot);
     }
     let arena = u64::from(state.began.geometry.arena_pages()) * PAGE_BYTES as u64;
-    let awaited = state
-        .storage
-        .wanted()
-        .any(|((of, _), wanted)| *of == ino && wanted.needed && wanted.error.is_none());
+    let awaited = state.storage.wanted().any(|((of, _), wanted)| *of == ino && wanted.is_awaited());
     let looked = Looked {
         file: FileRef { ino, slot },
         written: state.names.is_written(ino) || state.is_stored(ino),
@@ -231,7 +230,8 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
 /// is room.
 fn comes_home(state: &mut State, (ino, index): (Ino, u64), from: Member) {
     let is = state.far.stripes.leaving.contains(&from) && !state.storage.is_wanted(ino, index);
-    let few = state.storage.wanted().count() < AT_ONCE;
+    let few = state.storage.wanted().filter(|(_, it)| !it.needed && it.error.is_none());
+    let few = few.count() < AT_ONCE;
     if is && few && eviction::has_room(state, CHUNK_BYTES as usize) {
         lent::want(state, ino, index, from);
     }

@@ -99,10 +99,8 @@ pub(super) fn was_lent(
     knows_size(state, loan, size);
     let had = granting::for_chunks(state, (first, count), |state, index| {
         let void = state.far.loans.is_void(file, index, stamp) && does(Step::Fence);
-        let there = state.storage.memory().entry(loan.slot, index);
-        let since = state.far.loans.since(file, index);
-        // What was to be kept here, and is not: its home has none of it.
-        if there.is_borrowed() && !void && since.is_none_or(|since| since < stamp) {
+        // What came before, and is not kept: its home has none of it.
+        if !void && state.far.is_unkept(file, index, stamp) {
             state.storage.release_chunk(&state.sessions, loan.slot, index);
         }
         if void || !state.storage.memory().entry(loan.slot, index).is_absent() {

@@ -30,6 +30,8 @@ pub struct Wanted {
     pub needed: bool,
     /// Why it does not come.
     pub error: Option<Error>,
+    /// It has come, and found no room.
+    pub lacks_room: bool,
     /// Requests that wait for it.
     pub askers: BTreeSet<Asker>,
     /// Those of them that did when it was asked for last.
@@ -39,8 +41,13 @@ pub struct Wanted {
 impl Wanted {
     /// That of this member, from now on.
     pub fn of(with: Member, since: Tick, needed: bool) -> Self {
-        let (error, askers, asked) = Default::default();
-        Wanted { with, since, needed, error, askers, asked }
+        let (error, lacks_room, askers, asked) = Default::default();
+        Wanted { with, since, needed, error, lacks_room, askers, asked }
+    }
+
+    /// Whether somebody waits for it, who does not wait for room first.
+    pub fn is_awaited(&self) -> bool {
+        self.needed && self.error.is_none() && !self.lacks_room
     }
 
     /// It is asked for now: what is said of it is said to all who wait by now.
@@ -164,6 +171,14 @@ impl Storage {
         self.away.refused.retain(|(asker, ..)| !of(*asker));
     }
 
+    /// So it is: what they wait for, and nobody else does, nobody needs.
+    pub fn forget_askers(&mut self, of: impl Fn(Asker) -> bool) {
+        for wanted in self.away.wanted.values_mut().filter(|wanted| !wanted.askers.is_empty()) {
+            wanted.askers.retain(|asker| !of(*asker));
+            wanted.needed = !wanted.askers.is_empty();
+        }
+    }
+
     /// A chunk that was granted ahead, and to which nobody has written, is none any more. Whether
     /// nothing of it is here then.
     pub fn take_unused(&mut self, clients: &Sessions, slot: FileSlot, index: u64) -> bool {
@@ -268,6 +283,14 @@ impl Storage {
             // Who asks for it asks again.
             self.ram.unrecall(slot, index, entry);
         })
+    }
+
+    /// A chunk that is here is another one for who has seen it.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn renew(&mut self, slot: FileSlot, index: u64) -> Result<()> {
+        self.ram.renew(slot, index)
     }
 
     /// After a restart.

@@ -52,6 +52,16 @@ impl Ram {
         Ok(())
     }
 
+    /// Makes the entry of a chunk that is here another one, of the same pages and flags.
+    ///
+    /// # Errors
+    /// If the map cannot have it.
+    pub fn renew(&mut self, slot: FileSlot, index: u64) -> Result<()> {
+        self.generation = self.generation.wrapping_add(1);
+        let entry = self.memory().entry(slot, index);
+        self.install(slot, index, entry.again(self.generation))
+    }
+
     /// Puts bytes of a chunk that is offered to this machine in its place, whole, and marked: they
     /// are used by nobody yet.
     ///

@@ -55,16 +55,16 @@ impl Far {
         })
     }
 
-    /// Whether a home that was told that a chunk came has not said whether it is kept.
-    pub(in crate::far) fn says_kept(&self, file: Number, chunk: u64) -> bool {
-        let is = |act| matches!(act, Act::Kept { index, .. } if index == chunk);
-        self.questions.values().any(|asked| asked.file == file && is(asked.act))
+    /// Whether what is here of a chunk has come before this stamp, and may not be kept.
+    pub fn is_unkept(&self, file: Number, chunk: u64, before: u64) -> bool {
+        let came = self.parts.unkept(file, chunk);
+        came.is_some_and(|stamp| stamp < before) && self.loans.since(file, chunk) == came
     }
 
-    /// Whether somebody is to take something from a member, and has not heard so.
-    pub(in crate::far) fn takes_from(&self, member: Member) -> bool {
+    /// Whether somebody was told, since then, to take something from a member, and has not heard so.
+    pub(in crate::far) fn takes_from(&self, member: Member, since: impl Fn(Tick) -> bool) -> bool {
         let is = |act| matches!(act, Act::Take { from, .. } if from == member);
-        self.questions.values().any(|asked| is(asked.act))
+        self.questions.values().any(|asked| is(asked.act) && since(asked.since))
     }
 
     /// A chunk is to come anew, or does not: what was asked and said of it before means nothing.
