@@ -59,8 +59,6 @@ pub enum Step {
     NoteWitness,
     /// It is said that a transaction never comes to be once its witness has forgotten it.
     ReleaseWitness,
-    /// Nobody gives or takes a name of what is prepared, whose names are to be counted.
-    KeepPrepared,
     /// A witness forgets a transaction once its homes were told.
     KeepWitness,
     /// A witness tells the homes of who was removed.

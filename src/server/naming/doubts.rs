@@ -10,7 +10,6 @@ use terral_format::wire::peers::Failure;
 use terral_format::wire::transactions::{TransactionId, Trouble};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::members::requiring;
 use crate::members::role::Doubt;
@@ -36,7 +35,7 @@ pub(super) fn must_be_none_of_attributes(state: &mut State, ino: Ino) -> Result<
 /// # Errors
 /// As those of [`must_be_none`].
 pub(super) fn must_be_none_of_names(state: &mut State, ino: Ino) -> Result<()> {
-    must_end(state, ino, |doubt| doubt.counts.is_some() && does(Step::KeepPrepared))
+    must_end(state, ino, |doubt| doubt.counts.is_some())
 }
 
 fn doubt_of(state: &State, ino: Ino) -> Option<&Doubt> {
