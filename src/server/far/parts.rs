@@ -147,7 +147,8 @@ fn stay(state: &mut State, which: (Number, u64), bytes: u32, stamp: u64) -> Resu
         }
     }
     if is_changed {
-        // Who has written there, and was not answered, must see that, also once it may be used again.
+        // Who has written there, and was not answered, must see that, also once it may be used
+        // again.
         state.storage.renew(loan.slot, index)?;
     }
     Ok(true)

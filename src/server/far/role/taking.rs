@@ -61,7 +61,8 @@ impl Far {
         came.is_some_and(|stamp| stamp < before) && self.loans.since(file, chunk) == came
     }
 
-    /// Whether somebody was told, since then, to take something from a member, and has not heard so.
+    /// Whether somebody was told, since then, to take something from a member, and has not heard
+    /// so.
     pub(in crate::far) fn takes_from(&self, member: Member, since: impl Fn(Tick) -> bool) -> bool {
         let is = |act| matches!(act, Act::Take { from, .. } if from == member);
         self.questions.values().any(|asked| is(asked.act) && since(asked.since))
