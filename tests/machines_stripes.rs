@@ -212,3 +212,19 @@ fn many_who_wait_for_memory_of_one_home_all_get_it() {
     );
     assert_eq!(told(&output), "all\n".repeat(6), "{}", said(&output));
 }
+
+#[test]
+fn what_was_needed_by_who_was_refused_goes_where_it_was() {
+    let Some(machines) = Machines::new(3) else { return };
+    let output = run(
+        &machines,
+        &[],
+        "$TERRAL policy set '/terral/f*' layout=stripe; much=384; $parts write f 0 $much
+        settled h0 f 256; python3 -c 'import os
+try: os.ftruncate(os.open(\"f\", os.O_RDWR), 385 << 20)
+except OSError as error: print(error.strerror)'
+        $parts write f2 0 96; on h1 \"$parts check /terral/f2 0 96\"
+        on h2 \"$parts check /terral/f 0 $much\"; settled h0 f2 64",
+    );
+    assert_eq!(told(&output), "No space left on device\nall\nall\n", "{}", said(&output));
+}

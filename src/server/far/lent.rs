@@ -55,6 +55,9 @@ struct Coming {
     parts: [Option<Vec<u8>>; PARTS],
 }
 
+/// What is asked for, of whom, and whether somebody waits for it.
+type Asks = ((Ino, u64), Member, bool);
+
 /// How what is lent of a file is used.
 #[derive(Clone, Copy, Default)]
 struct Use {
@@ -94,9 +97,9 @@ impl Lent {
     }
 
     /// Whether more may be asked of a member, beside what just is.
-    fn is_asked_little(&self, with: Member, asked: &[((Ino, u64), Member, bool)]) -> bool {
+    fn is_asked_little(&self, with: Member, just: &[Asks]) -> bool {
         let before = self.coming.values().filter(|coming| coming.with == with).count();
-        before + asked.iter().filter(|(_, of, _)| *of == with).count() < OF_ONE
+        before + just.iter().filter(|asks| asks.1 == with).count() < OF_ONE
     }
 
     /// What nobody needs here, and is not on its way, is not to come.

@@ -39,6 +39,8 @@ pub struct Stripes {
     pub(super) looks: bool,
     /// Somebody waits for memory.
     pub(super) pressed: bool,
+    /// What was needed here goes once it was not for a moment.
+    pub(super) calms: bool,
 }
 
 impl Stripes {

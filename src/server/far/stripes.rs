@@ -113,18 +113,18 @@ pub(super) fn removed(state: &mut State, member: Member) {
 /// Whether memory becomes free as chunks go where they are to be, or may, as somebody who is to
 /// take them only pauses.
 pub fn can_send(state: &mut State) -> bool {
-    let Stripes { unsettled, looks, pressed, .. } = &mut state.far.stripes;
+    let Stripes { unsettled, looks, pressed, calms, .. } = &mut state.far.stripes;
     if unsettled.is_empty() {
         return false;
     }
-    (*looks, *pressed) = (true, true);
+    (*looks, *pressed, *calms) = (true, true, false);
     go_on(state);
     let me = state.members.as_ref().map(|members| members.me());
     // What others have takes no memory here.
     let now = state.world.now();
     let late = |since| now.since(since) < PAUSE_MAX;
     let is_sent = |me| state.far.offers.taken_from(me) > 0 || state.far.takes_from(me, late);
-    me.is_some_and(is_sent) || state.far.stripes.pauses(now)
+    me.is_some_and(is_sent) || state.far.stripes.calms || state.far.stripes.pauses(now)
 }
 
 /// How a file is, while it is looked at.
@@ -223,6 +223,7 @@ fn next(state: &mut State, looked: &Looked, index: u64, entry: MapEntry) -> Next
     let is_done = !looked.written || (looked.pressed && index < looked.last);
     let is_calm = !looked.awaited && state.far.lent.is_calm(file.ino, now, calm);
     let may = from != me || (is_done && is_calm);
+    state.far.stripes.calms |= from == me && is_done && !is_calm && !looked.awaited;
     if is_free && may { Next::Goes { from, to } } else { Next::Later }
 }
 
