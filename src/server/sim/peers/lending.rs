@@ -552,5 +552,6 @@ fn what_was_asked_back_before_it_came_is_not_used() {
 }
 
 mod kept;
+mod leaving;
 mod offering;
 mod striping;

@@ -12,7 +12,7 @@ use super::{OPEN, Shared, is_striped};
 use crate::core::left_out::Step;
 use crate::core::left_out::tests::without;
 use crate::far::giving_back::loan_of;
-use crate::far::{parts, stripes};
+use crate::far::parts;
 use crate::shared::Shared as Server;
 use crate::sim::peers::member;
 
@@ -48,20 +48,20 @@ impl Shared {
         panic!("it never is");
     }
 
-    fn close(&mut self, at: usize) {
+    pub(super) fn close(&mut self, at: usize) {
         let open = self.open[at];
         self.peers.close(open).expect("closed");
     }
 
-    fn reopen(&mut self, at: usize) {
+    pub(super) fn reopen(&mut self, at: usize) {
         self.open[at] = self.peers.open(at, b"a", OPEN).expect("opened");
     }
 
-    fn rest(&mut self, seconds: u64) {
+    pub(super) fn rest(&mut self, seconds: u64) {
         (0..seconds).for_each(|_| self.peers.pass(Duration::from_secs(1)));
     }
 
-    fn kept(&mut self) -> Vec<(u64, usize)> {
+    pub(super) fn kept(&mut self) -> Vec<(u64, usize)> {
         let file = self.open[0].file;
         let placed = self.placed(file).into_iter();
         placed.map(|(index, with)| (index, usize::from(with.number()))).collect()
@@ -184,69 +184,6 @@ fn a_writer_that_is_silent_or_lost_holds_no_others_parts_up() {
             state.storage.placed(slot, 0)
         });
         assert_eq!(placed.flatten(), Some(member(2)), "lost: {lost}");
-    }
-}
-
-/// One has a chunk to keep, and nobody has the file open there.
-fn keeps_one() -> Shared {
-    let mut shared = Shared::of(7, true);
-    shared.peers.are_in();
-    shared.write(0, 0, &[1; 100]);
-    shared.close(0);
-    shared.rest(20);
-    shared.reopen(0);
-    assert_eq!(shared.kept(), [(0, 1)]);
-    shared.close(1);
-    shared
-}
-
-#[test]
-fn what_a_member_kept_that_leaves_goes_straight_to_the_next() {
-    for cuts in [false, true] {
-        let mut shared = keeps_one();
-        let home = shared.open[0].file;
-        let memory = shared.peers.sims[0].memory.clone();
-        let mut left = if cuts { 3 } else { 0 };
-        shared.peers.leaves(1, |peers| {
-            assert!(!memory.entry(home.slot, 0).is_here(), "not by its home");
-            if left > 0 {
-                left -= 1;
-                peers.cut(0, 1);
-            }
-        });
-        assert_eq!(shared.kept(), [(0, 2)]);
-        assert_eq!(shared.read(2, 0, 100), [1; 100]);
-        assert_eq!(shared.kept(), [(0, 2)]);
-        assert_eq!(shared.read(0, 0, 100), [1; 100]);
-    }
-}
-
-#[test]
-fn what_a_member_kept_that_leaves_comes_home_where_nothing_goes_out_any_more() {
-    let mut shared = keeps_one();
-    shared.peers.sims[0].with(|server| server.lock().finishing = true);
-    shared.peers.leaves(1, |_| {});
-    shared.peers.sims[0].with(|server| server.lock().finishing = false);
-    assert_eq!(shared.kept(), []);
-    assert_eq!(shared.read(2, 0, 100), [1; 100]);
-}
-
-#[test]
-fn a_member_leaves_to_which_a_part_is_on_its_way() {
-    for steps in 0..40 {
-        let mut shared = Shared::of(7, true);
-        shared.peers.are_in();
-        [0, 1].iter().for_each(|index| shared.write(0, index * CHUNK_BYTES, &[1; 100]));
-        shared.close(1);
-        shared.peers.settle();
-        shared.peers.sims[0].with(|server| stripes::can_send(&mut server.lock()));
-        shared.peers.collect(0);
-        for _ in 0..steps {
-            shared.peers.carry();
-        }
-        shared.peers.leaves(1, |_| {});
-        assert!(shared.kept().iter().all(|(_, with)| *with == 2), "{steps}");
-        assert_eq!(shared.read(2, 0, 100), [1; 100], "{steps}");
     }
 }
 
