@@ -37,7 +37,6 @@ pub fn in_doubt() -> InDoubt {
         file: Number::new(by, 466).expect("50 bits"),
         path: b"out/x".to_vec(),
         names: vec![b"user.x".to_vec()],
-        links: (469, 470),
         since_s: 467,
         trouble: Some(Trouble::Lost),
         witness: Member::new(468),

@@ -18,7 +18,7 @@ use terral_format::wire::placement::Placement;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
-use terral_format::wire::transactions::{Counts, Set, TransactionId};
+use terral_format::wire::transactions::{Set, TransactionId};
 use terral_format::{Error, ErrorKind};
 
 fn number(counted: u64) -> Number {
@@ -65,11 +65,6 @@ fn set() -> Set {
     Set { operation: 458, name: b"C".into(), value: Some(b"D".into()), how: XattrHow::Create }
 }
 
-fn counts() -> Counts {
-    let (gets, loses) = (vec![(number(475), b"E".into())], vec![(number(476), b"F".into())]);
-    Counts { operation: 477, gets, made: 478, loses }
-}
-
 /// Bodies of each kind, and of each form of what may be in them.
 pub fn bodies() -> Vec<Body> {
     let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
@@ -97,7 +92,6 @@ pub fn bodies() -> Vec<Body> {
         Change::PrepareWitnessed(transaction(), vec![set()], Member::LEAST),
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
-        Change::PrepareNames(transaction(), vec![set()], counts(), Some(Member::LEAST)),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -125,7 +119,7 @@ pub fn bodies() -> Vec<Body> {
 }
 
 /// What may come of it.
-fn outcomes() -> [Outcome; 21] {
+fn outcomes() -> [Outcome; 20] {
     [
         Outcome::Attributes(attributes(Kind::Fifo)),
         Outcome::Name(Some(child(Kind::File))),
@@ -147,7 +141,6 @@ fn outcomes() -> [Outcome; 21] {
         Outcome::Decided(None),
         Outcome::Doubts(vec![golden_identity::in_doubt()]),
         Outcome::Awaits(Member::LEAST),
-        Outcome::Counted(479),
     ]
 }
 
@@ -181,7 +174,7 @@ pub fn records() -> Vec<Membership> {
 }
 
 /// Those of transactions.
-fn transacts() -> [Transacts; 9] {
+fn transacts() -> [Transacts; 8] {
     let asker = Asker { session: SessionSlot(472), index: 3, sequence: 473 };
     [
         Transacts::Prepared {
@@ -197,7 +190,6 @@ fn transacts() -> [Transacts; 9] {
         Transacts::Asks { of: transaction(), witness: Member::LEAST, asker },
         Transacts::Witnessed { of: transaction(), files: vec![number(471)] },
         Transacts::Released { of: transaction() },
-        Transacts::Counted { of: transaction(), file: number(474), counts: counts() },
     ]
 }
 

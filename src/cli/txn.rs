@@ -19,13 +19,12 @@ use crate::units;
 /// Shows, and resolves, transactions of which it is not known whether they come to be
 #[derive(Args)]
 #[command(after_help = "\
-A transaction that sets attributes of other machines' files, or gives them names, is prepared there
-before the machine of the program that asked for it decides. In between, a few milliseconds, it is
-in doubt there. If that machine is lost in between, it stays so: who wants these attributes, or
-gives or takes a name of these files, gets an error (EIO) that names it. Once the machine is removed
-from the run (terral fence), somebody may say what is to be: all of it, or nothing. Nobody has to if
-the transaction was to be known to two machines (terral_txn_copies): then the other one, its
-witness, does, unless that was removed, too.
+A transaction that sets attributes of other machines' files is prepared there before the machine of
+the program that asked for it decides. In between, a few milliseconds, it is in doubt there. If that
+machine is lost in between, it stays so, and who wants these attributes gets an error (EIO) that
+names it. Once the machine is removed from the run (terral fence), somebody may say what is to be:
+all of it, or nothing. Nobody has to if the transaction was to be known to two machines
+(terral_txn_copies): then the other one, its witness, does, unless that was removed, too.
 
 Examples:
   terral txn list
@@ -144,8 +143,9 @@ fn shows(client: &Client, only: Option<TransactionId>, as_json: bool) -> Result<
 }
 
 fn row(hosts: &Hosts, one: &MemberDoubts, doubt: &InDoubt) -> String {
+    let names: Vec<String> = doubt.names.iter().map(|name| tame_name(name)).collect();
     let (by, at) = (hosts.name(doubt.of.by), hosts.name(one.member));
-    let (since, what) = (units::time(doubt.since_s * 1_000_000_000), changed(doubt));
+    let (since, names) = (units::time(doubt.since_s * 1_000_000_000), names.join(","));
     let why = match doubt.trouble {
         None => "is being decided by",
         Some(Trouble::Silent) => "waits for",
@@ -157,22 +157,9 @@ fn row(hosts: &Hosts, one: &MemberDoubts, doubt: &InDoubt) -> String {
     format!(
         "{}  {why} {by}{witness}  since {since}  on {at}: {} of /{}\n",
         doubt.of,
-        what,
+        names,
         tame_name(&doubt.path)
     )
-}
-
-/// What it changes of a file.
-fn changed(doubt: &InDoubt) -> String {
-    let mut all: Vec<String> = doubt.names.iter().map(|name| tame_name(name)).collect();
-    let (gets, loses) = doubt.links;
-    if gets > 0 {
-        all.push(format!("{gets} further names"));
-    }
-    if loses > 0 {
-        all.push(format!("{loses} names less"));
-    }
-    all.join(",")
 }
 
 fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
@@ -184,8 +171,6 @@ fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
         "member": one.member.number(),
         "path": null,
         "attributes": names,
-        "names_gained": doubt.links.0,
-        "names_lost": doubt.links.1,
         "since_s": doubt.since_s,
         "trouble": match doubt.trouble {
             None => None,

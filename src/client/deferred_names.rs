@@ -283,10 +283,8 @@ impl Connection {
     fn is_replaceable(&self, inode: &Inode) -> bool {
         let record = inode.slot.and_then(|slot| self.memory.record(slot));
         let brought = record.is_none_or(|record| record.backed_bytes.load(Ordering::SeqCst) == 0);
-        // What becomes of another machine's file its home is to be asked; and the server here of
-        // one that may be about to get another name.
-        let is_known = !inode.is(flag::ELSEWHERE) || inode.is(flag::SHOWN);
-        is_alone(inode) && brought && is_known && !inode.is(flag::FAR)
+        // What becomes of another machine's file its home is to be asked.
+        is_alone(inode) && brought && !inode.is(flag::FAR)
     }
 }
 

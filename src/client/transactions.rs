@@ -162,9 +162,9 @@ impl Transaction {
     /// number, from 0: the errors of the call of the same name; [`ErrorKind::Changed`] for what is
     /// not as it was seen. [`ErrorKind::TooBig`] for more than [`OPERATIONS_MAX`] operations or
     /// [`TRANSACTION_BYTES`]; [`ErrorKind::Unsupported`] where another machine's server alone
-    /// changes something of it, as where there is a permanent directory, and if two servers are to
-    /// know of it and the run has no other one. [`ErrorKind::Backing`] (`EIO`), with its name, if
-    /// that one does not answer: it is undone, unless this machine is lost before that one does.
+    /// changes something of it, as a further name of its file, and if two servers are to know of it
+    /// and the run has no other one. [`ErrorKind::Backing`] (`EIO`), with its name, if that one
+    /// does not answer: it is undone, unless this machine is lost before that one does.
     pub fn commit(self) -> Result<()> {
         let mut operations = self.operations;
         if self.copies > 1 {

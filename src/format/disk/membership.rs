@@ -14,7 +14,7 @@ use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
 use crate::wire::placement::{Placement, Stripe};
 use crate::wire::roster::{Certificate, Partition, Policy, Roster};
-use crate::wire::transactions::{Counts, Set, TransactionId};
+use crate::wire::transactions::{Set, TransactionId};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -294,16 +294,6 @@ pub enum Transacts {
     Released {
         /// Which transaction.
         of: TransactionId,
-    },
-    /// Of what was prepared just before: so its names are counted if it comes to be; nobody else
-    /// gives or takes any until it is known whether it does.
-    Counted {
-        /// Which transaction.
-        of: TransactionId,
-        /// What was prepared.
-        file: Number,
-        /// How they change.
-        counts: Counts,
     },
 }
 

@@ -15,7 +15,7 @@ use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
-use super::transactions::{Counts, InDoubt, Set, TransactionId};
+use super::transactions::{InDoubt, Set, TransactionId};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Member, Number};
 use crate::{Error, ErrorKind, Result, frame};
@@ -174,9 +174,6 @@ pub enum Change {
     /// The witness of this transaction need not know of it any more, as the homes do, or as it does
     /// not come to be. Done again, it is as if done once.
     Release(TransactionId),
-    /// As `Prepare`, or `PrepareWitnessed`; names of the file are to be counted, too, and stay as
-    /// they are until it is known. The outcome is `Counted`.
-    PrepareNames(TransactionId, Vec<Set>, Counts, Option<Member>),
 }
 
 /// What is to be done, and who does it.
@@ -234,8 +231,6 @@ pub enum Outcome {
     /// Whether the transaction comes to be is not decided, as this member does not answer: its
     /// witness.
     Awaits(Member),
-    /// It was prepared; so many names the file has until it comes to be.
-    Counted(u32),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

@@ -75,14 +75,12 @@ pub enum Trouble {
 pub struct InDoubt {
     /// Which transaction.
     pub of: TransactionId,
-    /// What it sets extended attributes of, or gives names.
+    /// What it sets extended attributes of.
     pub file: Number,
     /// One of its paths; empty if it has none.
     pub path: Vec<u8>,
     /// Which attributes, or the first ones.
     pub names: Vec<Vec<u8>>,
-    /// How many names it gets, and how many it loses.
-    pub links: (u32, u32),
     /// Since when, seconds since 1970.
     pub since_s: u64,
     /// Why that is not known; `None`: it is just being decided, or heard of.
@@ -116,29 +114,6 @@ pub struct Set {
     pub value: Option<Vec<u8>>,
     /// What must be there.
     pub how: XattrHow,
-}
-
-/// A name: its directory, and what it is called there.
-pub type NameIn = (Number, Vec<u8>);
-
-/// How the names of a file change of which it gets some: its home counts them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Which operation of the transaction gives the first one.
-    pub operation: u32,
-    /// Those that it gets in directories that there are.
-    pub gets: Vec<NameIn>,
-    /// So many it gets in those that the transaction makes.
-    pub made: u32,
-    /// Those that it loses, of those that it has.
-    pub loses: Vec<NameIn>,
-}
-
-impl Counts {
-    /// How many names it gets.
-    pub fn all(&self) -> u32 {
-        self.made.saturating_add(self.gets.len() as u32)
-    }
 }
 
 impl From<&Seen> for Version {

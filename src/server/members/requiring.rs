@@ -184,10 +184,7 @@ fn forget_let_go(state: &mut State, asker: Asker) {
             let change = change_in(&work);
             let of = |change: &Change| {
                 let lets_go = matches!(change, Change::LetGoOf(..) | Change::Swap(..));
-                let prepares = matches!(
-                    change,
-                    Change::Prepare(..) | Change::PrepareWitnessed(..) | Change::PrepareNames(..)
-                );
+                let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
                 lets_go || prepares || matches!(change, Change::Witness(..))
             };
             change.as_ref().is_some_and(of)

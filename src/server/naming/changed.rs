@@ -55,13 +55,6 @@ impl Changed {
         all.flat_map(|(at, names)| names.iter().map(move |(name, ino)| ((at, &name[..]), *ino)))
     }
 
-    /// Names that something will have, and has not now.
-    pub fn given(&self, ino: Ino) -> Vec<Name> {
-        let its = self.all().filter(|(_, is)| *is == Some(ino));
-        let its = its.map(|((directory, name), _)| (directory, name.to_vec()));
-        its.filter(|name| self.origin(name).is_none()).collect()
-    }
-
     /// Which name has now what will have this one; none if it has none yet.
     pub fn origin(&self, name: &Name) -> Option<Name> {
         match self.child((name.0, &name.1)) {

@@ -16,7 +16,6 @@ use terral_format::ids::{Ino, Member, Number, Thing};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change, Outcome};
-use terral_format::wire::transactions::{Counts, NameIn};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -26,8 +25,8 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
+use crate::naming::elsewhere;
 use crate::naming::names::Name;
-use crate::naming::{doubts, elsewhere};
 
 /// Whether a file that was born here has, or may have, more than one name.
 pub fn is_several(state: &State, ino: Ino) -> bool {
@@ -37,7 +36,6 @@ pub fn is_several(state: &State, ino: Ino) -> bool {
     // What was found in the permanent store may have others there.
     let counted = state.backing.is_none() && inode.links > 1;
     let leaves = state.members.as_ref().is_some_and(|members| members.is_counting(ino));
-    let leaves = leaves || doubts::is_of_names(state, ino);
     state.members.is_some() && (counted || state.names.has_further(ino) || leaves)
 }
 
@@ -53,7 +51,6 @@ pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
         // Who has the directory of such a name may wait for what this request has taken.
         return Err(requiring::released(state));
     }
-    doubts::must_be_none_of_names(state, ino)?;
     elsewhere::file_is_here(state, ino, b"")
 }
 
@@ -153,7 +150,7 @@ fn may_lose_some(state: &mut State, caller: &Caller, ino: Ino, names: &[Name]) -
 }
 
 /// What a file looks like with another count of names.
-pub(super) fn has_links(state: &mut State, ino: Ino, links: u32) {
+fn has_links(state: &mut State, ino: Ino, links: u32) {
     if let Some(attributes) = state.attributes(ino) {
         let changed_ns = state.storage.time_ns();
         state.record(Membership::Looks {
@@ -168,104 +165,23 @@ pub(super) fn has_links(state: &mut State, ino: Ino, links: u32) {
 /// # Errors
 /// [`ErrorKind::BadHandle`] if it has no such name.
 pub fn leaves(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
-    let has = here(state, ino, (directory, name));
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let has = place.filter(|parent| state.names.child_here(*parent, name) == Some(ino));
     if has.is_none() && state.backing.is_some() {
         return Err(refuse(ErrorKind::BadHandle, name));
     }
-    is_counted_less(state, ino, (directory, name));
-    Ok(())
-}
-
-/// The same, whether the tables have it or not. Where its directory is here by now, they say what
-/// has become of it.
-fn is_counted_less(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) {
-    let is_old = |parent: &Ino| state.backing.is_some() || !elsewhere::is_here(state, *parent);
-    let has = here(state, ino, (directory, name)).filter(is_old);
     state.record(Membership::Leaves { ino, directory, name: name.into(), is: true });
     match has {
         Some(parent) => {
             let (name, time_ns) = (name.to_vec(), state.storage.time_ns());
             state.record(Fact::Removed { parent, name, time_ns });
         }
-        None => has_one_less(state, ino),
-    }
-}
-
-/// The directory that has this name of a file, if the tables say so.
-fn here(state: &State, ino: Ino, (directory, name): (Number, &[u8])) -> Option<Ino> {
-    let place = state.members.as_ref().and_then(|members| members.place(directory));
-    place.filter(|parent| state.names.child_here(*parent, name) == Some(ino))
-}
-
-/// Names of a file that was born here can come and go as a transaction of another member says. So
-/// many it has.
-///
-/// # Errors
-/// If that must wait; [`ErrorKind::BadHandle`] if it does not have as many as it is to lose, or
-/// none.
-pub(super) fn may_change(state: &mut State, ino: Ino, counts: &Counts) -> Result<u32> {
-    may_count(state, ino)?;
-    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    let lost = counts.loses.iter().filter(|name| !is_counted_off(state, ino, name));
-    // What it gets does not make up for what it does not have.
-    match lost.count() as u32 <= links && links > 0 {
-        true => Ok(links),
-        false => Err(refuse(ErrorKind::BadHandle, b"")),
-    }
-}
-
-/// Whether a name is about to be taken, and so is not counted any more.
-fn is_counted_off(state: &State, ino: Ino, (directory, name): &NameIn) -> bool {
-    let is_it = |(of, at, is): &(Ino, Number, Vec<u8>)| *of == ino && at == directory && is == name;
-    state.members.as_ref().is_some_and(|members| members.leaving().any(is_it))
-}
-
-/// Such a transaction has come to be: so it is counted.
-pub(super) fn has_changed(state: &mut State, ino: Ino, counts: &Counts) {
-    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    // First: it never has none meanwhile.
-    has_links(state, ino, links.saturating_add(counts.all()));
-    counts.gets.iter().for_each(|new| leaves_no_more(state, ino, new));
-    for lost in &counts.loses {
-        if !is_counted_off(state, ino, lost) {
-            is_counted_less(state, ino, (lost.0, &lost.1));
-        }
-        leaves_no_more(state, ino, lost);
-    }
-}
-
-/// Who has decided whether it comes to be is gone for good: whatever is said of that, which of
-/// these names there are is found out, and those are counted.
-pub(super) fn may_have_changed(state: &mut State, ino: Ino, counts: &Counts, is: bool) {
-    // Of directories that only it knew nothing is found out.
-    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    let made = if is { counts.made } else { 0 };
-    has_links(state, ino, links.saturating_add(made));
-    for new in &counts.gets {
-        let (directory, name) = new.clone();
-        state.record(Membership::Leaves { ino, directory, name, is: true });
-    }
-    for lost in counts.loses.iter().filter(|lost| !counts.gets.contains(lost)) {
-        if !is_counted_off(state, ino, lost) {
-            // The tables keep it: the directory may be put together from them.
-            has_one_less(state, ino);
-            let (directory, name) = lost.clone();
-            state.record(Membership::Leaves { ino, directory, name, is: true });
+        None => {
+            let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+            has_links(state, ino, links.saturating_sub(1));
         }
     }
-}
-
-fn has_one_less(state: &mut State, ino: Ino) {
-    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    has_links(state, ino, links.saturating_sub(1));
-}
-
-/// It is known what has become of a name.
-fn leaves_no_more(state: &mut State, ino: Ino, name: &NameIn) {
-    if is_counted_off(state, ino, name) {
-        let (directory, name) = name.clone();
-        state.record(Membership::Leaves { ino, directory, name, is: false });
-    }
+    Ok(())
 }
 
 /// A file is about to get a name in a directory that is here: one there that was to leave is gone.
@@ -283,8 +199,9 @@ pub fn comes(state: &mut State, ino: Ino, (parent, name): (Ino, &[u8])) {
 /// # Errors
 /// If it must wait for that.
 pub fn has_stayed(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
-    doubts::must_be_none_of_names(state, ino)?;
-    if let Some(parent) = here(state, ino, (directory, name)) {
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let stays = place.filter(|parent| state.names.child_here(*parent, name) == Some(ino));
+    if let Some(parent) = stays {
         elsewhere::file_is_here(state, ino, b"")?;
         state.names.reserve()?;
         state.record(Membership::Unnamed { parent, name: name.into() });
@@ -321,7 +238,6 @@ pub fn is_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> bool 
 /// If it must wait for that.
 pub fn count_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> Result<()> {
     if state.names.inode(ino).is_some() {
-        doubts::must_be_none_of_names(state, ino)?;
         elsewhere::file_is_here(state, ino, b"")?;
         let links = state.names.inode(ino).map_or(0, |inode| inode.links);
         has_links(state, ino, links.saturating_sub(1));

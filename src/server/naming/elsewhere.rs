@@ -19,7 +19,7 @@ use crate::members::copies::Copy;
 use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
 use crate::naming::permitting::{self, STICKY};
-use crate::naming::{doubts, stat_ahead};
+use crate::naming::stat_ahead;
 
 /// The thing that has what an inode looks like, and a directory's names.
 pub fn thing_of(state: &State, ino: Ino) -> Option<Thing> {
@@ -428,7 +428,6 @@ pub fn step(
 /// # Errors
 /// As [`look`]'s.
 pub fn attributes(state: &mut State, caller: &Caller, ino: Ino) -> Result<()> {
-    doubts::count_is_known(state, ino)?;
     let seen = looks_like(state, caller, ino, Look::Attributes);
     if seen.is_err() && state.fetches.is_waiting() {
         stat_ahead::go_on(state, caller, ino)?;

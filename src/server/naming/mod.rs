@@ -8,7 +8,7 @@ pub mod changes;
 pub mod charging;
 pub mod counting;
 pub mod creating;
-pub mod doubts;
+mod doubts;
 pub mod elsewhere;
 pub mod exchanging;
 pub mod executing;

@@ -31,14 +31,6 @@ use crate::naming::{counting, elsewhere, listing, lookup, permitting};
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
 
-/// How the names of a file change.
-pub(super) struct Change {
-    /// Which it gets.
-    pub gets: Vec<Name>,
-    /// Which it loses of those that it has now.
-    pub loses: Vec<Name>,
-}
-
 /// What a transaction comes to.
 pub(super) struct Plan<'c> {
     pub caller: &'c Caller,
@@ -64,8 +56,6 @@ pub(super) struct Plan<'c> {
     pub shift: Shift,
     /// What it sets of what was born elsewhere.
     elsewhere: BTreeMap<Ino, Vec<Set>>,
-    /// Files that were born elsewhere and get names, and which operation gives the first one.
-    given: BTreeMap<Ino, u32>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
     /// Another member is to know of it, too, if it is prepared anywhere.
@@ -76,7 +66,7 @@ impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, given, prepared, copied) = Default::default();
+        let (shift, elsewhere, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -90,7 +80,6 @@ impl<'c> Plan<'c> {
             facts,
             shift,
             elsewhere,
-            given,
             prepared,
             copied,
         }
@@ -268,42 +257,6 @@ impl<'c> Plan<'c> {
         &self.lost
     }
 
-    /// The same of those that their homes are to let go before.
-    pub fn let_go(&self) -> BTreeMap<Ino, Vec<Name>> {
-        let mut all = self.lost.clone();
-        for ino in self.given.keys() {
-            let change = self.change_of(*ino);
-            all.insert(*ino, if change.gets.is_empty() { change.loses } else { Vec::new() });
-        }
-        all
-    }
-
-    /// Files that were born elsewhere of which names come and go, with the operation that gives the
-    /// first one.
-    pub fn counted_elsewhere(&self) -> impl Iterator<Item = (Ino, u32, Change)> {
-        let all = self.given.iter().map(|(ino, at)| (*ino, *at, self.change_of(*ino)));
-        all.filter(|(.., change)| !change.gets.is_empty())
-    }
-
-    /// Names that a file gets, and that it loses, but for those that it has before and after.
-    fn change_of(&self, ino: Ino) -> Change {
-        let mut gets = self.names.given(ino);
-        let lost = self.lost.get(&ino).cloned().unwrap_or_default();
-        let loses = lost.iter().filter(|name| !gets.contains(name)).cloned().collect();
-        gets.retain(|name| !lost.contains(name));
-        Change { gets, loses }
-    }
-
-    /// Whether homes are to do something once this comes to be.
-    pub fn is_done_elsewhere(&self) -> bool {
-        !self.elsewhere.is_empty() || !self.given.is_empty()
-    }
-
-    /// Whether this is given names, and was born elsewhere.
-    pub fn gives(&self, ino: Ino) -> bool {
-        self.given.contains_key(&ino)
-    }
-
     /// Whether it takes a name of this already, which is no directory.
     pub fn takes(&self, ino: Ino) -> bool {
         self.lost.contains_key(&ino)
@@ -367,11 +320,8 @@ impl<'c> Plan<'c> {
             self.removed.insert(ino);
         } else {
             let name = (directory, name.to_vec());
-            match self.names.origin(&name) {
-                // What it has never had its home does not count.
-                None if self.gives(ino) => {}
-                origin => self.lost.entry(ino).or_default().push(origin.unwrap_or(name)),
-            }
+            let name = self.names.origin(&name).unwrap_or(name);
+            self.lost.entry(ino).or_default().push(name);
         }
     }
 
@@ -422,11 +372,6 @@ impl<'c> Plan<'c> {
     /// The home of something is to set, or remove, an extended attribute.
     pub fn sets_elsewhere(&mut self, ino: Ino, set: Set) {
         self.elsewhere.entry(ino).or_default().push(set);
-    }
-
-    /// The home of a file is to count a further name, which an operation gives.
-    pub fn gives_elsewhere(&mut self, ino: Ino, operation: u32) {
-        self.given.entry(ino).or_insert(operation);
     }
 
     /// What homes are to set.

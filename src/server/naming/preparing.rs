@@ -9,73 +9,53 @@
 //! of a request: who lets go of what it has begins anew with another. Not here: what waits for what
 //! is in doubt (`doubts`), and who tells whom (`sharing/transacting`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Ino, Member, Number, Thing};
-use terral_format::wire::message::Kind;
 use terral_format::wire::peers::{Failure, Work};
 use terral_format::wire::things::{By, Change, Outcome};
-use terral_format::wire::transactions::{Counts, NameIn, OPERATIONS_MAX, Set, TransactionId};
+use terral_format::wire::transactions::{Set, TransactionId};
 use terral_format::{Error, ErrorKind, Result};
-use terral_partition::effect::Access;
 
 use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::members::requiring::{self, Have};
-use crate::members::role::Members;
-use crate::naming::names::Name;
 use crate::naming::planning::Plan;
 use crate::naming::xattrs::Values;
-use crate::naming::{counting, doubts, elsewhere, further, homes, permitting};
-use crate::naming::{xattr_requests, xattrs_elsewhere};
+use crate::naming::{elsewhere, permitting, xattr_requests, xattrs_elsewhere};
 
 /// `w` of permission bits.
 const WRITE: u32 = 2;
-/// More names no file has.
-const LINKS_MAX: u32 = 1 << 30;
 
-/// What a home is to do to a file of its.
-struct Part {
-    ino: Ino,
-    home: Number,
-    sets: Vec<Set>,
-    counts: Option<Counts>,
-}
-
-/// All homes can do what a transaction says.
+/// All homes can set what a transaction says.
 ///
 /// # Errors
 /// If it must wait for one; and what they say.
 pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> {
-    let all = parts(state, plan)?;
-    if all.is_empty() {
+    let sets = plan.set_elsewhere();
+    if sets.is_empty() {
         return Ok(());
     }
-    let files: Vec<Number> = all.iter().map(|part| part.home).collect();
+    let home = |(ino, sets): (&Ino, &Vec<Set>)| {
+        let home = xattrs_elsewhere::home_of(state, *ino);
+        let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+        home.map(|home| (home, sets.clone())).ok_or_else(gone)
+    };
+    let mut all = sets.iter().map(home).collect::<Result<Vec<(Number, Vec<Set>)>>>()?;
+    all.sort_unstable_by_key(|(home, _)| *home);
+    let files: Vec<Number> = all.iter().map(|(home, _)| *home).collect();
     let (of, witness) = begun(state, plan.is_copied(), &files)?;
-    let mut counted = Vec::new();
-    for Part { ino, home, sets, counts } in all {
-        let counts_names = counts.is_some();
-        let what = match (counts, witness) {
-            (Some(counts), witness) => Change::PrepareNames(of, sets, counts, witness),
-            (None, Some(witness)) => Change::PrepareWitnessed(of, sets, witness),
-            (None, None) => Change::Prepare(of, sets),
+    for (home, sets) in all {
+        let what = match witness {
+            Some(witness) => Change::PrepareWitnessed(of, sets, witness),
+            None => Change::Prepare(of, sets),
         };
         let by = By { person: (*plan.caller.person).clone(), what };
-        match elsewhere::ask_home(state, home, &Work::Change(by.body()?)) {
-            Ok(Outcome::Counted(links)) if counts_names && (1..LINKS_MAX).contains(&links) => {
-                counted.push((ino, links));
-            }
-            Ok(Outcome::Done(_)) if !counts_names => {}
-            Ok(_) => return Err(Error::new(ErrorKind::Malformed, "what another member says")),
-            // It does not know yet how many it has, or has lost them since.
-            Err(error) if error.kind == ErrorKind::BadHandle => return Err(requiring::anew(state)),
-            Err(error) => return Err(error),
-        }
+        elsewhere::ask_home(state, home, &Work::Change(by.body()?))?;
     }
     if let Some(witness) = witness.filter(|_| does(Step::AskWitness)) {
         await_witness(state, plan.caller, (of, witness), &files)?;
@@ -83,44 +63,11 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
     // Which it is as long as nothing was let go meanwhile.
     match state.members.as_ref().is_some_and(|members| members.is_undecided(of)) {
         true => {
-            counted.into_iter().for_each(|(ino, links)| counting::has_links(state, ino, links));
             plan.is_prepared(of, files);
             Ok(())
         }
         false => Err(requiring::anew(state)),
     }
-}
-
-/// What each home is to do, in the order in which they are asked.
-fn parts(state: &State, plan: &Plan<'_>) -> Result<Vec<Part>> {
-    let mut all: BTreeMap<Ino, (Vec<Set>, Option<Counts>)> = BTreeMap::new();
-    for (ino, sets) in plan.set_elsewhere() {
-        all.entry(*ino).or_default().0.clone_from(sets);
-    }
-    for (ino, operation, change) in plan.counted_elsewhere() {
-        // The number of what it makes may be another one when it is looked at again.
-        let (new, older): (Vec<_>, Vec<_>) =
-            change.gets.into_iter().partition(|(directory, _)| plan.makes(*directory));
-        let (gets, loses) = (named(state, older)?, named(state, change.loses)?);
-        let counts = Counts { operation, gets, made: new.len() as u32, loses };
-        all.entry(ino).or_default().1 = Some(counts);
-    }
-    let part = |(ino, (sets, counts))| {
-        let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
-        let home = xattrs_elsewhere::home_of(state, ino).ok_or_else(gone)?;
-        Ok(Part { ino, home, sets, counts })
-    };
-    let mut all = all.into_iter().map(part).collect::<Result<Vec<Part>>>()?;
-    all.sort_unstable_by_key(|part| part.home);
-    Ok(all)
-}
-
-/// Names as others know them.
-fn named(state: &State, names: Vec<Name>) -> Result<Vec<NameIn>> {
-    let unsaid = || Error::new(ErrorKind::Malformed, "a directory that has no number");
-    let number = |ino| state.members.as_ref().and_then(|members| members.number(ino));
-    let name = |(ino, name)| Ok((number(ino).ok_or_else(unsaid)?, name));
-    names.into_iter().map(name).collect()
 }
 
 /// Which transaction the present request is about to decide, and who is to know of it, too.
@@ -227,10 +174,9 @@ pub fn prepare(
     state: &mut State,
     caller: &Caller,
     file: Number,
-    (of, sets, counts, witness): (TransactionId, Vec<Set>, Option<Counts>, Option<Member>),
+    (of, sets, witness): (TransactionId, Vec<Set>, Option<Member>),
 ) -> Result<Outcome> {
     let ino = xattr_requests::asked_for(state, file)?;
-    doubts::must_be_none(state, ino)?;
     let mut values = state.xattrs.of(ino).cloned().unwrap_or_default();
     for set in &sets {
         can_set(state, (caller, ino), &mut values, set).map_err(|error| Error {
@@ -238,33 +184,12 @@ pub fn prepare(
             ..error
         })?;
     }
-    let links = counts.as_ref().map(|counts| can_count(state, caller, ino, counts)).transpose()?;
     let since_s = state.world.wall_s();
     state.record(Membership::Transacts(Transacts::Prepared { of, file, sets, since_s }));
-    if let Some(counts) = counts {
-        // Programs here ask, too, how many names it has, and before they take its only one.
-        state.record(Membership::Elsewhere { ino, is: true });
-        state.record(Membership::Transacts(Transacts::Counted { of, file, counts }));
-    }
     if let Some(witness) = witness {
         state.record(Membership::Transacts(Transacts::Watched { of, file, witness }));
     }
-    Ok(links.map_or(Outcome::Done(None), Outcome::Counted))
-}
-
-/// How many names a file has, of which some are to come and go.
-fn can_count(state: &mut State, caller: &Caller, ino: Ino, counts: &Counts) -> Result<u32> {
-    let is_file = state.names.inode(ino).is_some_and(|inode| inode.kind == Kind::File);
-    let most = (counts.all() as usize).max(counts.loses.len());
-    if !is_file || homes::decide(state) || counts.all() == 0 || most > OPERATIONS_MAX {
-        return Err(Error::new(ErrorKind::Malformed, "names that a transaction gives"));
-    }
-    let path = state.names.path(ino).unwrap_or_default();
-    further::permit_linking(state, caller, ino, &path).map_err(|error| Error {
-        context: format!("operation {}: {}", counts.operation, error.context),
-        ..error
-    })?;
-    counting::may_change(state, ino, counts)
+    Ok(Outcome::Done(None))
 }
 
 fn can_set(
@@ -287,8 +212,7 @@ fn can_set(
 pub fn settle(state: &mut State, file: Number, (of, is): (TransactionId, bool)) {
     let Some(members) = &state.members else { return };
     let Some(doubt) = members.prepared(file).filter(|doubt| doubt.of == of) else { return };
-    let (sets, counts) = (doubt.sets.clone(), doubt.counts.clone());
-    let sure = !members.is_removed(of.by) || members.has_left(of.by);
+    let sets = doubt.sets.clone();
     let place = members.place(file).filter(|ino| state.names.inode(*ino).is_some());
     if let Some(ino) = place.filter(|_| is) {
         let time_ns = state.storage.time_ns();
@@ -296,19 +220,6 @@ pub fn settle(state: &mut State, file: Number, (of, is): (TransactionId, bool)) 
             state.record(Fact::Xattr { ino, name, value, time_ns });
         }
     }
-    for (ino, counts) in place.iter().zip(&counts) {
-        match (sure, is) {
-            (true, true) => counting::has_changed(state, *ino, counts),
-            (true, false) => {}
-            (false, is) => counting::may_have_changed(state, *ino, counts, is),
-        }
-    }
     state.record(Membership::Transacts(Transacts::Settled { of, file }));
-    let whole = Thing::File(file);
-    let is_whole = |members: &Members| members.access(whole, state) == Access::Change;
-    let is_whole = state.members.as_deref().is_some_and(is_whole);
-    if let Some(ino) = place.filter(|_| is_whole && counts.is_some()) {
-        state.record(Membership::Elsewhere { ino, is: false });
-    }
     state.members.iter_mut().for_each(|members| members.go_on());
 }

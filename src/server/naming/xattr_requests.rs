@@ -82,7 +82,7 @@ fn xattr_target(
         permitting::permit(caller, &attributes, want, &path)?;
     }
     if kept && xattrs_elsewhere::home_of(state, ino).is_none() {
-        doubts::must_be_none_of_attributes(state, ino)?;
+        doubts::must_be_none(state, ino)?;
         find_xattrs(state, ino)?;
     }
     Ok(inode)
@@ -254,7 +254,7 @@ pub(super) fn asked_for(state: &mut State, of: Number) -> Result<Ino> {
     let missing = || Error::new(ErrorKind::NotFound, format!("{of:?}"));
     let place = state.members.as_ref().and_then(|members| members.place(of));
     let ino = place.filter(|ino| state.names.inode(*ino).is_some()).ok_or_else(missing)?;
-    doubts::must_be_none_of_attributes(state, ino)?;
+    doubts::must_be_none(state, ino)?;
     find_xattrs(state, ino)?;
     Ok(ino)
 }

@@ -18,7 +18,7 @@ use crate::members::control;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
-use crate::naming::{creating, doubts, elsewhere};
+use crate::naming::{creating, elsewhere};
 use crate::sharing::{
     adrift, bodies, circles, departing, large, leasing, leaving, moving, removal, restoring,
     revoking, serving, transacting, unnamed, users,
@@ -161,8 +161,6 @@ fn one(state: &mut State, effect: &Effect) -> Result<()> {
         Effect::Recall(things) => leaving::leave(state, things)?,
         Effect::Fetch { thing, to } => {
             let given = large::may_be_given(state, thing, to);
-            // Who looks asks, and waits until it is known how many names it has.
-            let given = given && !is_in_doubt(state, thing);
             let body = match given.then(|| bodies::body_if_any(state, thing)) {
                 Some(Err(error)) if error.kind == ErrorKind::NameTooLong => None,
                 body => body.transpose()?,
@@ -237,20 +235,13 @@ fn learn(state: &mut State, wish: Wish, answer: &Answer) {
     }
 }
 
-/// Whether names of a file that was born here are in doubt.
-fn is_in_doubt(state: &State, thing: Thing) -> bool {
-    let place = state.members.as_ref().and_then(|members| members.place(thing.number()));
-    matches!(thing, Thing::File(_)) && place.is_some_and(|ino| doubts::is_of_names(state, ino))
-}
-
 /// What clients may do with a thing.
 fn publish(state: &mut State, thing: Thing, access: Access) {
     if access == Access::Nothing {
         bodies::drop_copy(state, thing);
     }
     let Ok(inode) = bodies::inode_of(state, thing) else { return };
-    let in_doubt = is_in_doubt(state, thing);
-    let is = access != Access::Change || in_doubt;
+    let is = access != Access::Change;
     if !is {
         state.members.iter_mut().for_each(|members| members.is_unsettled(thing));
     }
@@ -258,7 +249,6 @@ fn publish(state: &mut State, thing: Thing, access: Access) {
         state.record(Membership::Elsewhere { ino: inode.ino, is });
     }
     let looks = elsewhere::looks(state, thing, (inode.ino, access));
-    let looks = if in_doubt { 0 } else { looks };
     if looks != 0 || does(Step::EndLooks) {
         state.names.may_look(inode.ino, looks);
     }

@@ -20,8 +20,8 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, creating, doubts, exchanging, further, homes, links, listing};
-use crate::naming::{lookup, preparing, xattr_requests};
+use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
+use crate::naming::{preparing, xattr_requests};
 use crate::sharing::{
     adopting as adopter, bodies, circles, containers, credentials, everywhere, leasing,
 };
@@ -57,8 +57,7 @@ pub fn serve(state: &mut State, served: Served) {
         members.serves(Some(*thing));
     });
     let outcome = match work {
-        Work::Look(body) | Work::Find(body) => doubts::count_is_known_of(state, *thing)
-            .and_then(|()| look(state, user.as_ref(), *thing, body)),
+        Work::Look(body) | Work::Find(body) => look(state, user.as_ref(), *thing, body),
         Work::Change(body) => change(state, (operation.by, user.as_ref()), *thing, body),
         Work::Take => Err(Error::new(ErrorKind::Malformed, "what is to be lent")),
     };
@@ -277,7 +276,6 @@ fn transacts(
         Change::Commit(of) if !transacting::may_say(state, from, (*of, file)) => Err(others()),
         Change::Prepare(of, _)
         | Change::PrepareWitnessed(of, ..)
-        | Change::PrepareNames(of, ..)
         | Change::Witness(of, _)
         | Change::Release(of)
             if of.by != from =>
@@ -285,14 +283,10 @@ fn transacts(
             Err(others())
         }
         Change::Prepare(of, sets) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), None, None))
+            preparing::prepare(state, caller, file, (*of, sets.clone(), None))
         }
         Change::PrepareWitnessed(of, sets, witness) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), None, Some(*witness)))
-        }
-        Change::PrepareNames(of, sets, counts, witness) => {
-            let what = (*of, sets.clone(), Some(counts.clone()), *witness);
-            preparing::prepare(state, caller, file, what)
+            preparing::prepare(state, caller, file, (*of, sets.clone(), Some(*witness)))
         }
         Change::Witness(of, files) => transacting::witness(state, thing, (*of, files.clone())),
         Change::Release(of) => transacting::release_here(state, thing, *of),

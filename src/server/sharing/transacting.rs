@@ -267,10 +267,8 @@ fn in_doubt(state: &State, is: impl Fn(&Doubt) -> bool) -> Vec<InDoubt> {
         let path = members.place(file).and_then(|ino| state.names.path(ino));
         let names = doubt.sets.iter().map(|set| set.name.clone()).take(DOUBT_NAMES_MAX);
         let (path, names) = (path.unwrap_or_default(), names.collect());
-        let counts = doubt.counts.as_ref();
-        let links = counts.map_or((0, 0), |counts| (counts.all(), counts.loses.len() as u32));
         let Doubt { of, since_s, trouble, witness, .. } = *doubt;
-        InDoubt { of, file, path, names, links, since_s, trouble, witness }
+        InDoubt { of, file, path, names, since_s, trouble, witness }
     };
     members.doubts().filter(|(_, doubt)| is(doubt)).map(shown).collect()
 }

@@ -117,7 +117,6 @@ fn changes_names(change: &Change) -> bool {
         | Change::LetGo
         | Change::LetGoOf(..)
         | Change::Swap(..)
-        | Change::PrepareNames(..)
         | Change::Link { .. } => true,
         Change::Attributes(_)
         | Change::Xattr { .. }
@@ -145,7 +144,6 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         Change::Resolve(..) => return Err(refused("resolving")),
         Change::Prepare(..)
         | Change::PrepareWitnessed(..)
-        | Change::PrepareNames(..)
         | Change::Commit(_)
         | Change::Witness(..)
         | Change::Release(_) => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Asker, Member, Number, SessionSlot};
-use terral_format::wire::transactions::{Counts, Set, TransactionId, Trouble};
+use terral_format::wire::transactions::{Set, TransactionId, Trouble};
 
 use super::Members;
 use crate::core::left_out::{Step, does};
@@ -26,8 +26,6 @@ pub struct Doubt {
     pub of: TransactionId,
     /// What it comes to.
     pub sets: Vec<Set>,
-    /// How its names change, if they do.
-    pub counts: Option<Counts>,
     /// When it was, seconds since 1970.
     pub since_s: u64,
     /// Since when nothing was heard of it.
@@ -76,17 +74,13 @@ impl Transactions {
         match record {
             Transacts::Prepared { of, file, sets, since_s } => {
                 let (of, sets, since_s) = (*of, sets.clone(), *since_s);
-                let (counts, since, asks, trouble, witness) = Default::default();
-                let doubt = Doubt { of, sets, counts, since_s, since, asks, trouble, witness };
+                let (since, asks, trouble, witness) = Default::default();
+                let doubt = Doubt { of, sets, since_s, since, asks, trouble, witness };
                 self.prepared.insert(*file, doubt);
             }
             Transacts::Watched { of, file, witness } => {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
                 doubt.into_iter().for_each(|doubt| doubt.witness = Some(*witness));
-            }
-            Transacts::Counted { of, file, counts } => {
-                let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
-                doubt.into_iter().for_each(|doubt| doubt.counts = Some(counts.clone()));
             }
             Transacts::Settled { of, file } => {
                 if self.prepared.get(file).is_some_and(|doubt| doubt.of == *of) {
@@ -129,10 +123,6 @@ impl Transactions {
             let (of, file, witness) = (doubt.of, *file, doubt.witness?);
             Some(Transacts::Watched { of, file, witness })
         });
-        let counted = self.prepared.iter().filter_map(|(file, doubt)| {
-            let (of, file, counts) = (doubt.of, *file, doubt.counts.clone()?);
-            Some(Transacts::Counted { of, file, counts })
-        });
         let asked = self.asked.iter().map(|(of, asked)| Transacts::Asks {
             of: *of,
             witness: asked.witness,
@@ -142,7 +132,7 @@ impl Transactions {
             of: *of,
             files: files.iter().copied().collect(),
         });
-        let here = decided.chain(prepared).chain(watched).chain(counted);
+        let here = decided.chain(prepared).chain(watched);
         here.chain(asked).chain(witnessed).map(Membership::Transacts)
     }
 

@@ -52,7 +52,6 @@ mod for_users;
 mod forming;
 mod further;
 mod garbage;
-mod giving;
 mod holding;
 mod hostile_user;
 mod idle;
