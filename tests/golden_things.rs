@@ -92,6 +92,7 @@ pub fn bodies() -> Vec<Body> {
         Change::PrepareWitnessed(transaction(), vec![set()], Member::LEAST),
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
+        Change::Gone(number(470), b"r".into()),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));

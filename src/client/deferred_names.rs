@@ -269,9 +269,9 @@ impl Connection {
             Known::Not(ErrorKind::NotFound) if inode.is_directory() => {
                 (same && !inode.is(flag::OVERLAY)).then_some((inode.ino, Ino(0)))
             }
-            Known::Not(ErrorKind::NotFound) => is_alone(inode).then_some((inode.ino, Ino(0))),
+            Known::Not(ErrorKind::NotFound) => is_movable(inode).then_some((inode.ino, Ino(0))),
             Known::Here(other) => {
-                let replaces = is_alone(inode) && self.is_replaceable(other);
+                let replaces = is_movable(inode) && self.is_replaceable(other);
                 let may = how == RenameHow::Replace && inode.ino != other.ino;
                 (replaces && may).then_some((inode.ino, other.ino))
             }
@@ -286,6 +286,11 @@ impl Connection {
         // What becomes of another machine's file its home is to be asked.
         is_alone(inode) && brought && !inode.is(flag::FAR)
     }
+}
+
+/// A file with one name that its home need not hear of, as it has not had the new one either.
+fn is_movable(inode: &Inode) -> bool {
+    is_alone(inode) && !inode.is(flag::FAR)
 }
 
 /// A file with one name.

@@ -174,6 +174,8 @@ pub enum Change {
     /// The witness of this transaction need not know of it any more, as the homes do, or as it does
     /// not come to be. Done again, it is as if done once.
     Release(TransactionId),
+    /// A name of it in this directory, which was let go, is none now.
+    Gone(Number, Vec<u8>),
 }
 
 /// What is to be done, and who does it.

@@ -452,9 +452,9 @@ impl State {
 
     /// Whether something that other members want waits for the permanent store.
     pub fn waits_between(&self) -> bool {
-        self.members.as_ref().is_some_and(|members| {
-            members.has_kept() || members.has_postponed() || members.leaving().next().is_some()
-        })
+        let members = self.members.as_ref();
+        let waits = members.is_some_and(|members| members.has_kept() || members.has_postponed());
+        waits || self.names.leaving().next().is_some()
     }
 
     fn apply_member(&mut self, member: &Membership) {

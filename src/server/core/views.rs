@@ -42,7 +42,8 @@ impl State {
         let has_name = inode.is(flag::NAMED) || inode.ino == ROOT || elsewhere;
         let opens = || {
             let members = self.members.as_ref();
-            members.is_some_and(|members| members.opens(inode.ino) || members.is_leaving(inode.ino))
+            members.is_some_and(|members| members.opens(inode.ino))
+                || self.names.is_leaving(inode.ino)
         };
         let of_others = || self.far.loans.has(inode.ino) || self.far.batches.has(inode.ino);
         let opens = || opens() || of_others();

@@ -183,7 +183,8 @@ fn forget_let_go(state: &mut State, asker: Asker) {
         work.is_some_and(|(_, work)| {
             let change = change_in(&work);
             let of = |change: &Change| {
-                let lets_go = matches!(change, Change::LetGoOf(..) | Change::Swap(..));
+                let names = matches!(change, Change::LetGoOf(..) | Change::Gone(..));
+                let lets_go = names || matches!(change, Change::Swap(..));
                 let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
                 lets_go || prepares || matches!(change, Change::Witness(..))
             };

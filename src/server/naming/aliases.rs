@@ -95,11 +95,13 @@ impl Names {
         if !self.counts(&inode) {
             return !named;
         }
-        if links == 0 {
+        // A name of which it is not known whether it has gone may be one of those that are here.
+        let is_last = links == 0 && !self.is_leaving(ino);
+        if is_last {
             // What else it is called here is older.
             self.drop_names(ino);
         }
-        links == 0
+        is_last
     }
 
     /// All names that are here of a file, with the directories they are in.

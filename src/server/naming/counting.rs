@@ -35,8 +35,9 @@ pub fn is_several(state: &State, ino: Ino) -> bool {
     };
     // What was found in the permanent store may have others there.
     let counted = state.backing.is_none() && inode.links > 1;
-    let leaves = state.members.as_ref().is_some_and(|members| members.is_counting(ino));
-    state.members.is_some() && (counted || state.names.has_further(ino) || leaves)
+    let Some(members) = &state.members else { return false };
+    let counts = members.uncounted().any(|(of, ..)| of == ino) || state.names.is_leaving(ino);
+    counted || state.names.has_further(ino) || counts
 }
 
 /// The count of a file that was born here is about to change: nobody is shown it any more, and what
@@ -46,7 +47,7 @@ pub fn is_several(state: &State, ino: Ino) -> bool {
 /// If that must wait.
 pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
-    let is_leaving = state.backing.is_some() && members.is_leaving(ino);
+    let is_leaving = state.backing.is_some() && state.names.is_leaving(ino);
     if is_leaving || members.is_created(ino) {
         // Who has the directory of such a name may wait for what this request has taken.
         return Err(requiring::released(state));
@@ -60,16 +61,10 @@ pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
 /// # Errors
 /// If it must wait for that; as [`elsewhere::look`]'s.
 pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) -> Result<()> {
-    is_let_go(state, caller, ino, place).map(drop)
-}
-
-/// The same; whether its home is elsewhere, and counts it.
-fn is_let_go(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) -> Result<bool> {
     if asking::number_of(state, ino).is_none() {
-        let several = is_several(state, ino);
-        return if several { may_count(state, ino).map(|()| false) } else { Ok(false) };
+        return if is_several(state, ino) { may_count(state, ino) } else { Ok(()) };
     }
-    let Some((thing, work)) = to_let_go(state, caller, ino, place)? else { return Ok(false) };
+    let Some((thing, work)) = to_let_go(state, caller, ino, place)? else { return Ok(()) };
     let malformed = |what| Error::new(ErrorKind::Malformed, what);
     let Have::Done(answer) = requiring::need(state, thing, &work)? else {
         return Err(malformed("who has another member's file"));
@@ -77,14 +72,18 @@ fn is_let_go(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) 
     match elsewhere::outcome(state, answer) {
         Ok(Outcome::LetGoOf(fingerprint, left)) => {
             state.record(Membership::There { ino, fingerprint });
+            // This one is taken away yet.
             has_links(state, ino, left.saturating_add(1));
-            Ok(true)
+            if left > 0 {
+                was_let_go(state, ino, place);
+            }
+            Ok(())
         }
         Ok(_) => Err(malformed("what another member says")),
         // It has lost it since that was looked up, or does not know yet if it has another one.
         Err(error) if error.kind == ErrorKind::BadHandle => Err(requiring::anew(state)),
         // What has no name is gone, and this one is on its way to be.
-        Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(false),
+        Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -94,18 +93,61 @@ fn to_let_go(
     state: &State,
     caller: &Caller,
     ino: Ino,
-    (parent, name): (Ino, &[u8]),
+    place: (Ino, &[u8]),
 ) -> Result<Option<(Thing, Work)>> {
+    let Some((file, directory, name)) = counted_as(state, ino, place)? else { return Ok(None) };
+    if !does(Step::LetGo) {
+        return Ok(None);
+    }
+    let by = By { person: (*caller.person).clone(), what: Change::LetGoOf(directory, name) };
+    Ok(Some((Thing::File(file), Work::Change(by.body()?))))
+}
+
+/// As what the home of a file knows a name of it: which file, in which directory, and how called.
+type Counted = (Number, Number, Vec<u8>);
+
+/// As what its home knows a name of another member's file; `None`: nobody counts them.
+fn counted_as(state: &State, ino: Ino, (parent, name): (Ino, &[u8])) -> Result<Option<Counted>> {
     let Some(number) = asking::number_of(state, ino) else { return Ok(None) };
     let members = state.members.as_ref();
     let is_lost = members.is_some_and(|members| members.is_removed(number.born()));
-    if !does(Step::LetGo) || (is_lost && state.backing.is_none()) {
+    if is_lost && state.backing.is_none() {
         return Ok(None);
     }
     let unsaid = || Error::new(ErrorKind::Malformed, "a directory that has no number");
     let directory = members.and_then(|members| members.number(parent)).ok_or_else(unsaid)?;
-    let by = By { person: (*caller.person).clone(), what: Change::LetGoOf(directory, name.into()) };
-    Ok(Some((Thing::File(number), Work::Change(by.body()?))))
+    Ok(Some((number, directory, name.into())))
+}
+
+/// Its home has let this name of another member's file go, which has others.
+fn was_let_go(state: &mut State, ino: Ino, place: (Ino, &[u8])) {
+    if let Ok(Some(name)) = counted_as(state, ino, place) {
+        state.members.iter_mut().for_each(|members| members.has_let_go(name.clone()));
+    }
+}
+
+/// A file is about to get a name by being moved, in a directory that is here. If another member's
+/// file has lost that one not long ago, its home may not have looked yet, and would take it for one
+/// that has stayed: it hears that it has gone.
+///
+/// # Errors
+/// If it must wait for that; as [`elsewhere::look`]'s.
+pub(super) fn may_come(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    place: (Ino, &[u8]),
+) -> Result<()> {
+    let Some((file, directory, name)) = counted_as(state, ino, place)? else { return Ok(()) };
+    let members = state.members.as_ref();
+    if !members.is_some_and(|members| members.was_let_go_of((file, directory, &name))) {
+        return Ok(());
+    }
+    let by = By { person: (*caller.person).clone(), what: Change::Gone(directory, name) };
+    match elsewhere::ask_home(state, file, &Work::Change(by.body()?)) {
+        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Several names of one thing each are about to go at once, as [`may_lose`] has it of one: their
@@ -132,21 +174,9 @@ pub(super) fn may_lose_all(
         }
     }
     late?;
-    losses.iter().try_for_each(|(ino, names)| may_lose_some(state, caller, *ino, names))
-}
-
-fn may_lose_some(state: &mut State, caller: &Caller, ino: Ino, names: &[Name]) -> Result<()> {
-    let mut further = 0;
-    for (at, (parent, name)) in names.iter().enumerate() {
-        let counted = is_let_go(state, caller, ino, (*parent, name))?;
-        further = if counted { at as u32 } else { 0 };
-    }
-    // So many are left, and those that go now.
-    let links = state.attributes(ino).map_or(0, |is| is.links);
-    if further > 0 {
-        has_links(state, ino, links.saturating_add(further));
-    }
-    Ok(())
+    let mut names = losses.iter().flat_map(|(ino, names)| names.iter().map(|name| (*ino, name)));
+    // Each home says how many are left besides one, also if several go.
+    names.try_for_each(|(ino, (parent, name))| may_lose(state, caller, ino, (*parent, name)))
 }
 
 /// What a file looks like with another count of names.
@@ -186,11 +216,11 @@ pub fn leaves(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -
 
 /// A file is about to get a name in a directory that is here: one there that was to leave is gone.
 pub fn comes(state: &mut State, ino: Ino, (parent, name): (Ino, &[u8])) {
-    let Some(members) = &state.members else { return };
-    let left = members.number(parent).map(|directory| (ino, directory, name.to_vec()));
-    if let Some((ino, directory, name)) = left.filter(|left| members.leaving().any(|is| is == left))
+    let directory = state.members.as_ref().and_then(|members| members.number(parent));
+    if let Some(directory) = directory
+        && state.names.is_leaving_as(ino, (directory, name))
     {
-        state.record(Membership::Leaves { ino, directory, name, is: false });
+        state.record(Membership::Leaves { ino, directory, name: name.into(), is: false });
     }
 }
 
@@ -210,10 +240,34 @@ pub fn has_stayed(state: &mut State, ino: Ino, (directory, name): (Number, &[u8]
         state.record(Fact::Linked { ino, alias, parent, name, time_ns });
         owing::owe(state, ino);
     }
-    state.record(Membership::Leaves { ino, directory, name: name.into(), is: false });
-    state.look_again_at(ino);
-    state.members.iter_mut().for_each(|members| members.go_on());
+    leaves_no_more(state, ino, (directory, name));
     Ok(())
+}
+
+/// It is known what has become of such a name.
+fn leaves_no_more(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) {
+    state.record(Membership::Leaves { ino, directory, name: name.into(), is: false });
+    has_lost_all(state, ino);
+    state.members.iter_mut().for_each(|members| members.go_on());
+}
+
+/// A file that has no name any more has none here: what it is still called is older.
+fn has_lost_all(state: &mut State, ino: Ino) {
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    if links == 0 && !state.names.is_leaving(ino) {
+        for (parent, name) in state.names.names_of(ino) {
+            state.record(Membership::Unnamed { parent, name });
+        }
+    }
+    state.look_again_at(ino);
+}
+
+/// Who has the directory says that a name of a file which was born here, and was let go, is none.
+pub fn has_gone(state: &mut State, ino: Ino, name: (Number, &[u8])) -> Outcome {
+    if state.names.is_leaving_as(ino, name) {
+        leaves_no_more(state, ino, name);
+    }
+    Outcome::Done(None)
 }
 
 /// A member says that a file which was born here has lost the name under which it knew it. Whether
@@ -241,12 +295,7 @@ pub fn count_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> Re
         elsewhere::file_is_here(state, ino, b"")?;
         let links = state.names.inode(ino).map_or(0, |inode| inode.links);
         has_links(state, ino, links.saturating_sub(1));
-        if links <= 1 {
-            for (parent, name) in state.names.names_of(ino) {
-                state.record(Membership::Unnamed { parent, name });
-            }
-            state.look_again_at(ino);
-        }
+        has_lost_all(state, ino);
     }
     state.record(Membership::Lost { ino, by, token, counted: true });
     state.members.iter_mut().for_each(|members| members.go_on());

@@ -133,10 +133,7 @@ pub(super) fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u
 /// # Errors
 /// If it must wait until it has not, or is known to.
 pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<Outcome> {
-    let is_it = |(of, at, is): &(Ino, Number, Vec<u8>)| {
-        *of == ino && *at == directory && is.as_slice() == name
-    };
-    let is_leaving = state.members.as_ref().is_some_and(|members| members.leaving().any(is_it));
+    let is_leaving = state.names.is_leaving_as(ino, (directory, name));
     if !is_leaving && !counting::is_several(state, ino) {
         if !homes::decide(state) {
             return Ok(Outcome::LetGoOf(None, 0));
@@ -150,7 +147,7 @@ pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) 
         return Ok(Outcome::LetGoOf(fingerprint, 0));
     }
     if !is_leaving {
-        if homes::decide(state) && state.members.as_ref().is_some_and(|them| them.is_leaving(ino)) {
+        if homes::decide(state) && state.names.is_leaving(ino) {
             // Whether it has kept that is found out first: the directory may be that of this one.
             return Err(refuse(ErrorKind::BadHandle, name));
         }
@@ -165,7 +162,10 @@ pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) 
         state.debts.hasten_names();
         return Err(store::wait_until_settled(state));
     }
-    Ok(Outcome::LetGoOf(None, state.names.inode(ino).map_or(0, |inode| inode.links)))
+    let counted = state.names.inode(ino).map_or(0, |inode| inode.links);
+    // Of which it is not known whether they have gone: if they have, that is soon found out.
+    let others = state.names.leaving_besides(ino, (directory, name));
+    Ok(Outcome::LetGoOf(None, counted.saturating_add(others)))
 }
 
 /// Whether the permanent store is owed something of a name.

@@ -217,7 +217,10 @@ pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
         elsewhere::file_is_here(state, ino, b"")?;
     }
     // Before they rest: a home may have to bring something until it can let go.
-    counting::may_lose_all(state, plan.caller, plan.losses())?;
+    counting::may_lose_all(state, plan.caller, &plan.let_go(state))?;
+    for (ino, (parent, name)) in plan.given(state) {
+        counting::may_come(state, plan.caller, ino, (parent, &name))?;
+    }
     let Some(Moved { ino, from, to, back }) = plan.moved() else { return Ok(()) };
     let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));
     links::permit_moves(state, plan.caller, (*ino, from), (*back, to))

@@ -93,11 +93,15 @@ pub fn rename_here(
     charging::renames(state, &mut shift, (ino, from), (there, to), back.is_some());
     state.quotas.permit(&shift)?;
     permit_moves(state, caller, (ino, (parent, name)), (back, (to_parent, to_name)))?;
+    let back = back.map(|back| (back, (parent, name)));
+    for (ino, place) in [(ino, (to_parent, to_name))].into_iter().chain(back) {
+        counting::may_come(state, caller, ino, place)?;
+    }
     if let (Some(there), RenameHow::Replace) = (there, how) {
         counting::may_lose(state, caller, there, (to_parent, to_name))?;
         bringing::keep_for_openers(state, there)?;
     }
-    come(state, (ino, (to_parent, to_name)), back.map(|back| (back, (parent, name))));
+    come(state, (ino, (to_parent, to_name)), back);
     let (name, to_name, time_ns) = (name.into(), to_name.into(), state.storage.time_ns());
     state.record(match how {
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },

@@ -38,6 +38,7 @@ impl Names {
                 self.may_look(*parent, 0);
             }
             Membership::Unnamed { parent, name } => self.unnamed((*parent, name)),
+            Membership::Leaves { .. } => self.leaves(record),
             Membership::Looks { attributes } => self.looks(attributes),
             Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
                 let others = inode.flags & !(flag::ELSEWHERE | LOOKS);
@@ -73,7 +74,6 @@ impl Names {
             | Membership::Creates { .. }
             | Membership::Restored { .. }
             | Membership::Adrift { .. }
-            | Membership::Leaves { .. }
             | Membership::Lost { .. }
             | Membership::Borrows { .. }
             | Membership::Batch { .. }
@@ -240,7 +240,7 @@ impl Names {
             let exchanges = back.map(|back| Membership::Exchanges { by, back: *back });
             std::iter::once(rests).chain(exchanges)
         };
-        let resting = self.resting.iter().flat_map(rests);
+        let resting = self.resting.iter().flat_map(rests).chain(self.leaving_records());
         born.chain(elsewhere).chain(resting).collect::<Vec<_>>().into_iter()
     }
 }

@@ -17,6 +17,7 @@ mod gathering;
 mod hand;
 pub mod hidden;
 pub mod homes;
+mod leaving;
 pub mod links;
 pub mod listing;
 pub mod lookup;

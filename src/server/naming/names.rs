@@ -22,6 +22,7 @@ use terral_store::memory::Memory;
 
 use crate::core::invariant::holds;
 use crate::naming::hidden::Hidden;
+use crate::naming::leaving::Leaving;
 
 /// A name: where, and what it is called.
 pub type Place<'a> = (Ino, &'a [u8]);
@@ -62,6 +63,7 @@ pub struct Names {
     pub(super) aliases: HashMap<Ino, Vec<Ino>>,
     /// Who has taken a file's place in the backing, as long as it is not published there.
     pub(super) replacements: HashMap<Ino, Ino>,
+    pub(super) leaving: Leaving,
     pub(super) hidden: Hidden,
     pub(super) owed: VecDeque<(Lsn, NameOperation)>,
     pub(super) ordinal: Lsn,
@@ -97,6 +99,7 @@ impl Names {
             openers: FxHashMap::default(),
             aliases: HashMap::new(),
             replacements: HashMap::new(),
+            leaving: Leaving::new(),
             hidden: Hidden::default(),
             owed: VecDeque::new(),
             ordinal: Lsn(0),

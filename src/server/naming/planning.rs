@@ -257,6 +257,34 @@ impl<'c> Plan<'c> {
         &self.lost
     }
 
+    /// As many names of each of these as it loses, and of those that it has not afterwards: one
+    /// that it loses may be one that it gets then.
+    pub fn let_go(&self, state: &State) -> BTreeMap<Ino, Vec<Name>> {
+        let mut gone = BTreeMap::<Ino, Vec<Name>>::new();
+        for ((directory, name), is) in self.names.all() {
+            let was = state.names.child_here(directory, name).filter(|was| is != Some(*was));
+            if let Some(was) = was.filter(|was| self.lost.contains_key(was)) {
+                gone.entry(was).or_default().push((directory, name.into()));
+            }
+        }
+        for (ino, lost) in &self.lost {
+            let names = gone.entry(*ino).or_default();
+            names.sort_by_key(|name| !lost.contains(name));
+            names.truncate(lost.len());
+        }
+        gone
+    }
+
+    /// Names that are given to what has others now.
+    pub fn given(&self, state: &State) -> Vec<(Ino, Name)> {
+        let given = self.names.all().filter_map(|((directory, name), is)| {
+            let ino = is.filter(|ino| !self.makes(*ino))?;
+            let has = state.names.child_here(directory, name) == Some(ino);
+            (!has).then(|| (ino, (directory, name.into())))
+        });
+        given.collect()
+    }
+
     /// Whether it takes a name of this already, which is no directory.
     pub fn takes(&self, ino: Ino) -> bool {
         self.lost.contains_key(&ino)

@@ -54,7 +54,8 @@ pub fn has_met_nobody(state: &State) -> bool {
 /// then they are counted.
 fn settle_names(state: &mut State) {
     let Some(members) = &state.members else { return };
-    let leaving: Vec<_> = members.leaving().cloned().collect();
+    let leaving = state.names.leaving();
+    let leaving: Vec<_> = leaving.map(|(ino, at, name)| (ino, at, name.to_vec())).collect();
     let lost: Vec<_> = members.uncounted().collect();
     are_wanted(state, Own::Lost, &lost.iter().map(|(ino, ..)| *ino).collect());
     let abandoned = !leaving.is_empty() && is_abandoned(state);

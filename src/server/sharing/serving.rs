@@ -20,8 +20,8 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, creating, exchanging, further, homes, links, listing, lookup};
-use crate::naming::{preparing, xattr_requests};
+use crate::naming::{attributes, counting, creating, exchanging, further, homes, links, listing};
+use crate::naming::{lookup, preparing, xattr_requests};
 use crate::sharing::{
     adopting as adopter, bodies, circles, containers, credentials, everywhere, leasing,
 };
@@ -365,6 +365,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         }
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
+        Change::Gone(directory, name) => Ok(counting::has_gone(state, parent, (directory, &name))),
         Change::Swap(directory, name) => {
             exchanging::is_swappable(state, parent, (directory, &name))?;
             Ok(Outcome::Done(None))

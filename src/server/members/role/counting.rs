@@ -1,38 +1,31 @@
-//! Names of files that were born here, of which it is to be found out whether they still are: those
-//! that other members' files are about to take, and those that others say were lost.
+//! How many names files have: those of files that were born here of which others say that they were
+//! lost, and those of others' files that were let go for this server.
 //!
 //! Not here: what is done about them (`naming/counting`, `sharing/adrift`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Member, Number};
 
 use super::Members;
 
-/// All of them.
+/// So many names are remembered that were let go: a file that gets one of them again does so soon.
+const LET_GO: usize = 256;
+
+/// All of it.
 #[derive(Default)]
 pub(super) struct Counting {
-    /// Names that are about to be taken.
-    leaving: BTreeSet<(Ino, Number, Vec<u8>)>,
     /// What each has said last of a file, and whether it is counted.
     lost: BTreeMap<(Ino, Member), (u64, bool)>,
+    /// A file, a directory, and its name there. As long as this process lives.
+    let_go: VecDeque<(Number, Number, Vec<u8>)>,
 }
 
 impl Counting {
     pub(super) fn apply(&mut self, record: &Membership) {
-        match record {
-            Membership::Leaves { ino, directory, name, is } => {
-                let name = (*ino, *directory, name.clone());
-                match is {
-                    true => drop(self.leaving.insert(name)),
-                    false => drop(self.leaving.remove(&name)),
-                }
-            }
-            Membership::Lost { ino, by, token, counted } => {
-                self.lost.insert((*ino, *by), (*token, *counted));
-            }
-            _ => {}
+        if let Membership::Lost { ino, by, token, counted } = record {
+            self.lost.insert((*ino, *by), (*token, *counted));
         }
     }
 }
@@ -40,30 +33,28 @@ impl Counting {
 impl Members {
     /// For a snapshot.
     pub(super) fn counting(&self) -> impl Iterator<Item = Membership> + '_ {
-        let Counting { leaving, lost } = &self.counting;
-        let leaving = leaving.iter().map(|(ino, directory, name)| Membership::Leaves {
-            ino: *ino,
-            directory: *directory,
-            name: name.clone(),
-            is: true,
-        });
-        let lost = lost.iter().map(|((ino, by), (token, counted))| Membership::Lost {
+        let lost = self.counting.lost.iter();
+        let lost = lost.map(|((ino, by), (token, counted))| Membership::Lost {
             ino: *ino,
             by: *by,
             token: *token,
             counted: *counted,
         });
-        leaving.chain(lost).chain(self.inviting.snapshot())
+        lost.chain(self.inviting.snapshot())
     }
 
-    /// Names that other members' files are about to take.
-    pub fn leaving(&self) -> impl Iterator<Item = &(Ino, Number, Vec<u8>)> {
-        self.counting.leaving.iter()
+    /// The home of a file has let a name of it go, which others have, too.
+    pub fn has_let_go(&mut self, name: (Number, Number, Vec<u8>)) {
+        let names = &mut self.counting.let_go;
+        names.retain(|is| *is != name);
+        names.truncate(LET_GO - 1);
+        names.push_front(name);
     }
 
-    /// Whether this is so of a name of a file.
-    pub fn is_leaving(&self, ino: Ino) -> bool {
-        self.leaving().any(|(of, ..)| *of == ino)
+    /// Whether it has, not long ago.
+    pub fn was_let_go_of(&self, (file, directory, name): (Number, Number, &[u8])) -> bool {
+        let mut names = self.counting.let_go.iter();
+        names.any(|(of, at, is)| *of == file && *at == directory && is == name)
     }
 
     /// Whether a member has said before that a file has lost a name.
@@ -80,10 +71,5 @@ impl Members {
     pub fn uncounted(&self) -> impl Iterator<Item = (Ino, Member, u64)> + '_ {
         let lost = self.counting.lost.iter().filter(|(_, (_, counted))| !counted);
         lost.map(|((ino, by), (token, _))| (*ino, *by, *token))
-    }
-
-    /// Whether the count of a file's names is to change yet, as others have taken some.
-    pub fn is_counting(&self, ino: Ino) -> bool {
-        self.is_leaving(ino) || self.uncounted().any(|(of, ..)| of == ino)
     }
 }

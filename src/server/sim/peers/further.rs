@@ -71,7 +71,7 @@ pub(super) fn goes_on(
 }
 
 /// Files that a server has, and which have no name.
-fn nameless(peers: &mut Peers, at: usize) -> usize {
+pub(super) fn nameless(peers: &mut Peers, at: usize) -> usize {
     let count = peers.sims[at].with(|server| {
         let state = server.lock();
         let files = state.names.inodes().filter(|inode| inode.kind == Kind::File);
@@ -246,7 +246,7 @@ fn named_again(with_dir: bool, moves: bool) {
     peers.ask(0, Request::Unlink(b"b")).expect("removed");
     let leaves = peers.sims[1].with(|server| {
         let state = server.lock();
-        state.members.as_ref().is_some_and(|members| members.leaving().next().is_some())
+        state.names.leaving().next().is_some()
     });
     assert!(with_dir || leaves == Some(true), "it is not looked at yet");
     let (from, to, how) = (&b"d/a"[..], &b"b"[..], RenameHow::Replace);

@@ -61,6 +61,7 @@ mod lending;
 mod listing;
 mod locks;
 mod looks;
+mod named_again;
 mod owners;
 mod placing;
 mod pools;
