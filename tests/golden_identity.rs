@@ -37,6 +37,7 @@ pub fn in_doubt() -> InDoubt {
         file: Number::new(by, 466).expect("50 bits"),
         path: b"out/x".to_vec(),
         names: vec![b"user.x".to_vec()],
+        gets: 474,
         since_s: 467,
         trouble: Some(Trouble::Lost),
         witness: Member::new(468),

@@ -18,7 +18,7 @@ use terral_format::wire::placement::Placement;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
-use terral_format::wire::transactions::{Set, TransactionId};
+use terral_format::wire::transactions::{Gets, Set, TransactionId};
 use terral_format::{Error, ErrorKind};
 
 fn number(counted: u64) -> Number {
@@ -65,6 +65,10 @@ fn set() -> Set {
     Set { operation: 458, name: b"C".into(), value: Some(b"D".into()), how: XattrHow::Create }
 }
 
+fn gets() -> Gets {
+    Gets { operation: 475, names: 476 }
+}
+
 /// Bodies of each kind, and of each form of what may be in them.
 pub fn bodies() -> Vec<Body> {
     let kinds = [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket];
@@ -92,6 +96,7 @@ pub fn bodies() -> Vec<Body> {
         Change::PrepareWitnessed(transaction(), vec![set()], Member::LEAST),
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
+        Change::PrepareNames(transaction(), vec![set()], gets(), Some(Member::LEAST)),
         Change::Gone(number(470), b"r".into()),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
@@ -175,7 +180,7 @@ pub fn records() -> Vec<Membership> {
 }
 
 /// Those of transactions.
-fn transacts() -> [Transacts; 8] {
+fn transacts() -> [Transacts; 9] {
     let asker = Asker { session: SessionSlot(472), index: 3, sequence: 473 };
     [
         Transacts::Prepared {
@@ -191,6 +196,7 @@ fn transacts() -> [Transacts; 8] {
         Transacts::Asks { of: transaction(), witness: Member::LEAST, asker },
         Transacts::Witnessed { of: transaction(), files: vec![number(471)] },
         Transacts::Released { of: transaction() },
+        Transacts::Gets { of: transaction(), file: number(477), names: 478 },
     ]
 }
 

@@ -18,6 +18,8 @@ use namespaces::Machines;
 
 /// So often a program of each machine counts.
 const COUNTS: usize = 60;
+/// So often names change hands.
+const HANDED: usize = 150;
 
 /// Compiles the programs; none without a compiler, which is said.
 fn compiled(home: &Path) -> Option<PathBuf> {
@@ -87,11 +89,36 @@ fn objects_of_three_machines_get_their_names_and_go_at_once() {
     let script = format!(
         "{program} container
         for at in h0 h1 h2; do on $at {program} objects $at; done
-        on h1 'cd /terral; ls out/h0 out/h1 out/h2; cat out/h0/field out/h2/field out/moved'"
+        on h1 'cd /terral; ls out/h0 out/h1 out/h2; cat out/h0/field out/h2/field out/moved'
+        looks='cd /terral/out; stat -c %h */field */theirs; cat */theirs'
+        for at in h0 h1 h2; do on $at \"$looks\"; done"
     );
     let seen = lines(&machines.run(&script)).join("|");
-    let names = "out/h0:|field|moved||out/h1:|field||out/h2:|field";
-    assert_eq!(seen, format!("h0: all well|h1: all well|h2: all well|{names}|h0h2h2"),);
+    let names = "out/h0:|field|moved||out/h1:|field|theirs||out/h2:|field|theirs";
+    let (well, said) = ("h0: all well|h1: all well|h2: all well", "h0h2h2");
+    // Two have lost their address, one has it still.
+    let counted = "2|2|2|2|2|h0h1".repeat(3);
+    assert_eq!(seen, format!("{well}|{names}|{said}{counted}"));
+}
+
+#[test]
+fn names_of_other_machines_files_change_hands_at_once_though_servers_are_killed() {
+    let Some(machines) = Machines::new(3) else { return };
+    let Some(program) = compiled(machines.home()) else { return };
+    let (program, home) = (program.display(), machines.home().display());
+    let script = format!(
+        "{program} container
+        for at in h0 h1 h2; do on $at {program} place; done
+        on h1 {program} hand {HANDED} > {home}/handed 2>&1 & hands=$!
+        for at in h0 h2 h1 h0; do sleep 0.3; kill -9 $(pid_of $at); done
+        wait $hands; cat {home}/handed
+        for at in h0 h1 h2; do on $at 'cd /terral/out/all; ls -d ?-*; stat -c %h ?-*'; done"
+    );
+    let seen = lines(&machines.run(&script));
+    let last: Vec<String> = (0..3).map(|which| format!("{which}-{HANDED}")).collect();
+    let each: Vec<&str> = last.iter().map(String::as_str).chain(["2", "2", "2"]).collect();
+    let all: Vec<&str> = std::iter::once("handed").chain(each.repeat(3)).collect();
+    assert_eq!(seen, all);
 }
 
 /// Words of the scripts: `begin N` has h1 set the steps of what h0 and h2 have to 1, 2, ..., each

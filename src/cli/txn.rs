@@ -19,12 +19,13 @@ use crate::units;
 /// Shows, and resolves, transactions of which it is not known whether they come to be
 #[derive(Args)]
 #[command(after_help = "\
-A transaction that sets attributes of other machines' files is prepared there before the machine of
-the program that asked for it decides. In between, a few milliseconds, it is in doubt there. If that
-machine is lost in between, it stays so, and who wants these attributes gets an error (EIO) that
-names it. Once the machine is removed from the run (terral fence), somebody may say what is to be:
-all of it, or nothing. Nobody has to if the transaction was to be known to two machines
-(terral_txn_copies): then the other one, its witness, does, unless that was removed, too.
+A transaction that sets attributes of other machines' files, or gives them names, is prepared there
+before the machine of the program that asked for it decides. In between, a few milliseconds, it is
+in doubt there. If that machine is lost in between, it stays so, and who wants these attributes gets
+an error (EIO) that names it. Once the machine is removed from the run (terral fence), somebody may
+say what is to be: all of it, or nothing. Nobody has to if the transaction was to be known to two
+machines (terral_txn_copies): then the other one, its witness, does, unless that was removed, too;
+and nobody has to for names alone: nobody waits for them.
 
 Examples:
   terral txn list
@@ -143,9 +144,8 @@ fn shows(client: &Client, only: Option<TransactionId>, as_json: bool) -> Result<
 }
 
 fn row(hosts: &Hosts, one: &MemberDoubts, doubt: &InDoubt) -> String {
-    let names: Vec<String> = doubt.names.iter().map(|name| tame_name(name)).collect();
     let (by, at) = (hosts.name(doubt.of.by), hosts.name(one.member));
-    let (since, names) = (units::time(doubt.since_s * 1_000_000_000), names.join(","));
+    let (since, what) = (units::time(doubt.since_s * 1_000_000_000), changed(doubt));
     let why = match doubt.trouble {
         None => "is being decided by",
         Some(Trouble::Silent) => "waits for",
@@ -157,9 +157,18 @@ fn row(hosts: &Hosts, one: &MemberDoubts, doubt: &InDoubt) -> String {
     format!(
         "{}  {why} {by}{witness}  since {since}  on {at}: {} of /{}\n",
         doubt.of,
-        names,
+        what,
         tame_name(&doubt.path)
     )
+}
+
+/// What it changes of a file.
+fn changed(doubt: &InDoubt) -> String {
+    let mut all: Vec<String> = doubt.names.iter().map(|name| tame_name(name)).collect();
+    if doubt.gets > 0 {
+        all.push(format!("{} further names", doubt.gets));
+    }
+    all.join(",")
 }
 
 fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
@@ -171,6 +180,7 @@ fn described((one, doubt): (&MemberDoubts, &InDoubt)) -> Value {
         "member": one.member.number(),
         "path": null,
         "attributes": names,
+        "names_gained": doubt.gets,
         "since_s": doubt.since_s,
         "trouble": match doubt.trouble {
             None => None,

@@ -4,11 +4,13 @@
  *   count WHO N     counts on so often, by one transaction each, as nobody else has in between
  *   look FLAG       looks until there is such a file, outside; says how often that came to the same
  *   container       what `objects` needs
- *   objects WHO     gives its own objects names, and removes another machine's
+ *   objects WHO     gives its own objects names, another machine's a further one, and removes that
  *   place           an object of this machine, with a step
  *   advance N TIMES sets the steps of all that were placed to 1, 2, ..., each by one transaction of
  *                   which N servers know; says each that came to be, and why the next did not
  *   steps SERVER... says those of the objects of these servers
+ *   hand TIMES      gives all that were placed a name `out/SERVER/1`, `2`, ..., each time by one
+ *                   transaction, which takes the one before
  */
 #define _POSIX_C_SOURCE 200809L
 #include <fcntl.h>
@@ -136,14 +138,23 @@ static void objects(const char *who) {
     CHECK(terral_txn_remove(txn, c, &at[2]) == 0);
     CHECK(terral_txn_must_not_exist(txn, "stopped") == 0);
     CHECK(terral_txn_commit(txn) == 0);
-    /* One that another machine has may be removed, and gets no further name. */
     struct terral_address theirs = at[0];
     if (terral_container_list(c, other, &theirs) == 1) {
+        /* One that another machine has gets a further name, with what is here; or all fails. */
+        snprintf(field, sizeof field, "%s/theirs", out);
         txn = terral_txn_begin(t);
-        CHECK(terral_txn_rename(txn, moved, "out/never", TERRAL_KEEP) == 0);
-        CHECK(terral_txn_bind(txn, c, &theirs, "out/theirs") == 0);
-        FAILS(terral_txn_commit(txn), EOPNOTSUPP);
+        CHECK(terral_txn_bind(txn, c, &theirs, field) == 0);
+        CHECK(terral_txn_rename(txn, moved, "out/none/moved", TERRAL_KEEP) == 0);
+        FAILS(terral_txn_commit(txn), ENOENT);
         CHECK(strncmp(terral_error(), "operation 1: ", 13) == 0);
+        struct terral_attributes seen;
+        FAILS(terral_stat(t, field, &seen), ENOENT);
+        txn = terral_txn_begin(t);
+        CHECK(terral_txn_bind(txn, c, &theirs, field) == 0);
+        CHECK(terral_txn_rename(txn, moved, path(out, "moved", 1), TERRAL_KEEP) == 0);
+        CHECK(terral_txn_rename(txn, path(out, "moved", 1), moved, TERRAL_KEEP) == 0);
+        CHECK(terral_txn_commit(txn) == 0);
+        CHECK(terral_stat(t, field, &seen) == 0 && seen.links == 3);
         /* Its attributes are set, with what is here. */
         int64_t is = 0;
         txn = terral_txn_begin(t);
@@ -229,6 +240,28 @@ static void steps(char **servers) {
     terral_container_close(c);
 }
 
+static void hand(long times) {
+    terral_container_t *c = all_placed();
+    char name[16];
+    CHECK(terral_mkdir(t, "out/all", 0755) == 0);
+    for (long i = 1; i <= times; i++) {
+        terral_txn_t *txn = terral_txn_begin(t);
+        for (int j = 0; j < placings; j++) {
+            snprintf(name, sizeof name, "%d-", j);
+            CHECK(terral_txn_bind(txn, c, &placed[j], path("out/all", name, i)) == 0);
+            if (i > 1)
+                CHECK(terral_txn_unlink(txn, path("out/all", name, i - 1)) == 0);
+        }
+        CHECK(terral_txn_mkdir(txn, path("out/all", "at-", i), 0755) == 0);
+        if (terral_txn_commit(txn) != 0) {
+            printf("%ld: %s\n", i, terral_error());
+            exit(1);
+        }
+    }
+    terral_container_close(c);
+    printf("handed\n");
+}
+
 int main(int count_of, char **arguments) {
     CHECK(count_of >= 2);
     t = terral_connect(NULL);
@@ -248,6 +281,8 @@ int main(int count_of, char **arguments) {
         advance((size_t)atol(arguments[2]), atol(arguments[3]));
     else if (strcmp(what, "steps") == 0)
         steps(arguments + 2);
+    else if (strcmp(what, "hand") == 0)
+        hand(atol(arguments[2]));
     else
         objects(arguments[2]);
     terral_disconnect(t);

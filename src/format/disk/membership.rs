@@ -295,6 +295,15 @@ pub enum Transacts {
         /// Which transaction.
         of: TransactionId,
     },
+    /// Of what was prepared just before: it gets names, too, which are counted already.
+    Gets {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+        /// So many more than it loses.
+        names: u32,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

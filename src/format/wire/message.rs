@@ -19,7 +19,7 @@ pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals
 use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 23;
+pub const PROTOCOL: u32 = 24;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;

@@ -15,7 +15,7 @@ use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
-use super::transactions::{InDoubt, Set, TransactionId};
+use super::transactions::{Gets, InDoubt, Set, TransactionId};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Member, Number};
 use crate::{Error, ErrorKind, Result, frame};
@@ -174,6 +174,9 @@ pub enum Change {
     /// The witness of this transaction need not know of it any more, as the homes do, or as it does
     /// not come to be. Done again, it is as if done once.
     Release(TransactionId),
+    /// As `Prepare`, or `PrepareWitnessed`; it gets names, too, which are counted from then on, and
+    /// no more if it is known that it never comes to be.
+    PrepareNames(TransactionId, Vec<Set>, Gets, Option<Member>),
     /// A name of it in this directory, which was let go, is none now.
     Gone(Number, Vec<u8>),
 }

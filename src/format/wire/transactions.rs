@@ -75,12 +75,14 @@ pub enum Trouble {
 pub struct InDoubt {
     /// Which transaction.
     pub of: TransactionId,
-    /// What it sets extended attributes of.
+    /// What it sets extended attributes of, or gives names.
     pub file: Number,
     /// One of its paths; empty if it has none.
     pub path: Vec<u8>,
     /// Which attributes, or the first ones.
     pub names: Vec<Vec<u8>>,
+    /// How many further names it gives.
+    pub gets: u32,
     /// Since when, seconds since 1970.
     pub since_s: u64,
     /// Why that is not known; `None`: it is just being decided, or heard of.
@@ -114,6 +116,15 @@ pub struct Set {
     pub value: Option<Vec<u8>>,
     /// What must be there.
     pub how: XattrHow,
+}
+
+/// Names that a file gets, of which its home is to count some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gets {
+    /// Which operation of the transaction gives the first one.
+    pub operation: u32,
+    /// So many more than it loses; at most [`OPERATIONS_MAX`].
+    pub names: u32,
 }
 
 impl From<&Seen> for Version {

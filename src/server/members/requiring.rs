@@ -186,6 +186,7 @@ fn forget_let_go(state: &mut State, asker: Asker) {
                 let names = matches!(change, Change::LetGoOf(..) | Change::Gone(..));
                 let lets_go = names || matches!(change, Change::Swap(..));
                 let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
+                let prepares = prepares || matches!(change, Change::PrepareNames(..));
                 lets_go || prepares || matches!(change, Change::Witness(..))
             };
             change.as_ref().is_some_and(of)

@@ -26,7 +26,7 @@ impl Names {
             });
         }
         self.update(ino, |inode| {
-            inode.links = if has_others { inode.links + 1 } else { 1 };
+            inode.links = if has_others { inode.links.saturating_add(1) } else { 1 };
             inode.changed_ns = time_ns;
         });
         self.touch(to.0, time_ns);

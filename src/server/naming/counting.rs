@@ -16,6 +16,7 @@ use terral_format::ids::{Ino, Member, Number, Thing};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change, Outcome};
+use terral_format::wire::transactions::OPERATIONS_MAX;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -36,7 +37,9 @@ pub fn is_several(state: &State, ino: Ino) -> bool {
     // What was found in the permanent store may have others there.
     let counted = state.backing.is_none() && inode.links > 1;
     let Some(members) = &state.members else { return false };
-    let counts = members.uncounted().any(|(of, ..)| of == ino) || state.names.is_leaving(ino);
+    let gets = members.number(ino).and_then(|file| members.prepared(file));
+    let counts = gets.is_some_and(|doubt| doubt.gets > 0) || state.names.is_leaving(ino);
+    let counts = counts || members.uncounted().any(|(of, ..)| of == ino);
     counted || state.names.has_further(ino) || counts
 }
 
@@ -177,6 +180,43 @@ pub(super) fn may_lose_all(
     let mut names = losses.iter().flat_map(|(ino, names)| names.iter().map(|name| (*ino, name)));
     // Each home says how many are left besides one, also if several go.
     names.try_for_each(|(ino, (parent, name))| may_lose(state, caller, ino, (*parent, name)))
+}
+
+/// What another member's file is called here it is counted as, at least: so it loses what it loses
+/// and no more, whatever was heard of it before.
+pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
+    let names = state.names.names_of(ino).len() as u32;
+    let links = state.attributes(ino).map_or(0, |is| is.links);
+    if asking::number_of(state, ino).is_some() && links < names {
+        has_links(state, ino, names);
+    }
+}
+
+/// A transaction that another member decides may give a file that was born here so many names:
+/// they are counted from now on.
+///
+/// # Errors
+/// If that must wait; [`ErrorKind::NotFound`] if it has none; [`ErrorKind::Malformed`].
+pub(super) fn may_get(state: &mut State, ino: Ino, names: u32) -> Result<()> {
+    let inode = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
+    let some = (1..=OPERATIONS_MAX as u32).contains(&names) && state.backing.is_none();
+    let Some(inode) = inode.filter(|_| some) else {
+        return Err(Error::new(ErrorKind::Malformed, "names that a transaction gives"));
+    };
+    if inode.links == 0 && !state.names.is_leaving(ino) {
+        return Err(refuse(ErrorKind::NotFound, b""));
+    }
+    may_count(state, ino)?;
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    has_links(state, ino, links.saturating_add(names));
+    Ok(())
+}
+
+/// It does not come to be: they are not.
+pub(super) fn never_got(state: &mut State, ino: Ino, names: u32) {
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    has_links(state, ino, links.saturating_sub(names));
+    has_lost_all(state, ino);
 }
 
 /// What a file looks like with another count of names.

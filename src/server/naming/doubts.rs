@@ -1,6 +1,7 @@
 //! What was prepared of something that was born here, for a transaction that another member
 //! decides: until it is known whether that comes to be, nobody sets extended attributes of it, or
-//! sees any.
+//! sees any, if it sets some, and nothing else is prepared of it. Names that it gives are counted
+//! meanwhile, and nobody waits.
 //!
 //! Not here: what is prepared (`preparing`), and how it comes to be known (`sharing/transacting`).
 
@@ -13,13 +14,27 @@ use crate::core::state::State;
 use crate::members::requiring;
 use crate::members::role::Doubt;
 
-/// Nothing is in doubt of this.
+/// No extended attributes of this are in doubt.
 ///
 /// # Errors
 /// If it must wait until that is known; `EIO` if it cannot be known now, and why.
 pub(super) fn must_be_none(state: &mut State, ino: Ino) -> Result<()> {
+    known(state, ino, |doubt| doubt.sets.is_empty())
+}
+
+/// Nothing is prepared of this.
+///
+/// # Errors
+/// As [`must_be_none`]'s.
+pub(super) fn must_be_free(state: &mut State, ino: Ino) -> Result<()> {
+    known(state, ino, |_| false)
+}
+
+/// What is prepared of it does not matter, or nothing is.
+fn known(state: &mut State, ino: Ino, matters_not: impl Fn(&Doubt) -> bool) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     let doubt = members.number(ino).and_then(|number| members.prepared(number));
+    let doubt = doubt.filter(|doubt| !matters_not(doubt));
     let Some(&Doubt { of, trouble, witness, .. }) = doubt else { return Ok(()) };
     match trouble {
         // Who decides it may wait for what this request has.

@@ -131,7 +131,8 @@ fn taken_away(
 }
 
 /// Why those are not changed together.
-const MOVED_TOO: &str = "attributes of another machine's file, and a directory that moves";
+const MOVED_TOO: &str =
+    "attributes, or further names, of another machine's file, and a directory that moves";
 
 fn refused(path: &[u8], what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{}: {what}", shown(path)))
@@ -147,15 +148,19 @@ pub(super) fn must_be_own(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
     if other { Err(refused(path, what)) } else { Ok(()) }
 }
 
-/// Refuses a further name of what has no home that would count it.
+/// Refuses a further name of what has no home that would count it, or of another machine's file
+/// where that brings it to the permanent store. Whether it is another machine's.
 ///
 /// # Errors
 /// As [`must_be_own`]'s.
-pub(super) fn may_be_linked(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
+pub(super) fn may_be_linked(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<bool> {
     match state.names.inode(ino) {
-        Some(inode) if inode.kind != Kind::File => elsewhere::only_alone(state, path),
-        _ => must_be_own(state, ino, path),
+        Some(inode) if inode.kind != Kind::File => elsewhere::only_alone(state, path)?,
+        _ if homes::decide(state) || state.is_among_users() => must_be_own(state, ino, path)?,
+        _ => {}
     }
+    let other = xattrs_elsewhere::home_of(state, ino).is_some();
+    if other { may_be_prepared(plan, path).map(|()| true) } else { Ok(false) }
 }
 
 /// Refuses to give a file another name, or none, if it is its home that has to bring that to the
@@ -188,8 +193,8 @@ pub(super) fn may_be_lost(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8])
 pub(super) fn may_move(plan: &Plan<'_>, moved: &Moved, path: &[u8]) -> Result<()> {
     let what = "directories that a transaction moves: one, and into no new one";
     match plan.moves_plainly(moved) {
-        true if plan.set_elsewhere().is_empty() => Ok(()),
-        true => Err(refused(path, MOVED_TOO)),
+        true if plan.is_done_elsewhere() => Err(refused(path, MOVED_TOO)),
+        true => Ok(()),
         false => Err(refused(path, what)),
     }
 }
@@ -210,16 +215,19 @@ pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     if state.members.is_none() {
         return Ok(());
     }
-    for ino in plan.linked() {
+    for ino in plan.linked().filter(|ino| !plan.gives(*ino)) {
         counting::may_count(state, ino)?;
     }
     for ino in plan.valued().filter(|ino| !plan.makes(*ino)) {
         elsewhere::file_is_here(state, ino, b"")?;
     }
     // Before they rest: a home may have to bring something until it can let go.
-    counting::may_lose_all(state, plan.caller, &plan.let_go(state))?;
-    for (ino, (parent, name)) in plan.given(state) {
-        counting::may_come(state, plan.caller, ino, (parent, &name))?;
+    let changes = plan.changes(state);
+    counting::may_lose_all(state, plan.caller, &plan.let_go(state, &changes))?;
+    for (ino, change) in &changes {
+        for (parent, name) in &change.gets {
+            counting::may_come(state, plan.caller, *ino, (*parent, name))?;
+        }
     }
     let Some(Moved { ino, from, to, back }) = plan.moved() else { return Ok(()) };
     let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));

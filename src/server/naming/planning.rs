@@ -13,13 +13,14 @@ use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Ino, Number, ROOT};
 use terral_format::wire::message::{Attributes, Kind};
-use terral_format::wire::transactions::{Set, TransactionId};
+use terral_format::wire::transactions::{Gets, Set, TransactionId};
 use terral_format::{ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::authority::quotas::Shift;
 use crate::core::paths::{components, refuse};
 use crate::core::state::State;
+use crate::far::asking;
 use crate::members::{moving, requiring};
 use crate::naming::changed::{Changed, Moved};
 use crate::naming::making::{self, New};
@@ -30,6 +31,25 @@ use crate::naming::{counting, elsewhere, listing, lookup, permitting};
 /// `w` and `x` of permission bits.
 const WRITE: u32 = 2;
 const SEARCH: u32 = 1;
+
+/// How the names of something change.
+#[derive(Default)]
+pub(super) struct Change {
+    /// Which it gets.
+    pub gets: Vec<Name>,
+    /// Which it loses of those that it has now.
+    loses: Vec<Name>,
+}
+
+impl Change {
+    /// As many as it has less afterwards; first those that an operation takes.
+    fn let_go(&self, lost: &[Name]) -> Vec<Name> {
+        let mut names = self.loses.clone();
+        names.sort_by_key(|name| !lost.contains(name));
+        names.truncate(self.loses.len().saturating_sub(self.gets.len()));
+        names
+    }
+}
 
 /// What a transaction comes to.
 pub(super) struct Plan<'c> {
@@ -56,6 +76,8 @@ pub(super) struct Plan<'c> {
     pub shift: Shift,
     /// What it sets of what was born elsewhere.
     elsewhere: BTreeMap<Ino, Vec<Set>>,
+    /// Files that were born elsewhere and get names, and which operation gives the first one.
+    given: BTreeMap<Ino, u32>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
     /// Another member is to know of it, too, if it is prepared anywhere.
@@ -66,7 +88,7 @@ impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, prepared, copied) = Default::default();
+        let (shift, elsewhere, given, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -80,6 +102,7 @@ impl<'c> Plan<'c> {
             facts,
             shift,
             elsewhere,
+            given,
             prepared,
             copied,
         }
@@ -257,32 +280,59 @@ impl<'c> Plan<'c> {
         &self.lost
     }
 
-    /// As many names of each of these as it loses, and of those that it has not afterwards: one
-    /// that it loses may be one that it gets then.
-    pub fn let_go(&self, state: &State) -> BTreeMap<Ino, Vec<Name>> {
-        let mut gone = BTreeMap::<Ino, Vec<Name>>::new();
+    /// How names come and go, of what is there before.
+    pub fn changes(&self, state: &State) -> BTreeMap<Ino, Change> {
+        let mut all = BTreeMap::<Ino, Change>::new();
         for ((directory, name), is) in self.names.all() {
-            let was = state.names.child_here(directory, name).filter(|was| is != Some(*was));
-            if let Some(was) = was.filter(|was| self.lost.contains_key(was)) {
-                gone.entry(was).or_default().push((directory, name.into()));
+            let was = state.names.child_here(directory, name);
+            if was == is {
+                continue;
+            }
+            let place = || (directory, name.to_vec());
+            if let Some(was) = was {
+                all.entry(was).or_default().loses.push(place());
+            }
+            if let Some(is) = is.filter(|is| !self.makes(*is)) {
+                all.entry(is).or_default().gets.push(place());
             }
         }
-        for (ino, lost) in &self.lost {
-            let names = gone.entry(*ino).or_default();
-            names.sort_by_key(|name| !lost.contains(name));
-            names.truncate(lost.len());
-        }
-        gone
+        all
     }
 
-    /// Names that are given to what has others now.
-    pub fn given(&self, state: &State) -> Vec<(Ino, Name)> {
-        let given = self.names.all().filter_map(|((directory, name), is)| {
-            let ino = is.filter(|ino| !self.makes(*ino))?;
-            let has = state.names.child_here(directory, name) == Some(ino);
-            (!has).then(|| (ino, (directory, name.into())))
+    /// Names that homes are to let go: of others' files as many as they have less afterwards, none
+    /// of which they have then.
+    pub fn let_go(
+        &self,
+        state: &State,
+        changes: &BTreeMap<Ino, Change>,
+    ) -> BTreeMap<Ino, Vec<Name>> {
+        let names = |(ino, lost): (&Ino, &Vec<Name>)| {
+            let change = changes.get(ino).filter(|_| asking::number_of(state, *ino).is_some());
+            let names = change.map_or_else(|| lost.clone(), |change| change.let_go(lost));
+            (*ino, names)
+        };
+        self.lost.iter().map(names).collect()
+    }
+
+    /// How many names homes are to count, of which the transaction gives more than it takes.
+    pub fn counted_elsewhere(&self, state: &State) -> Vec<(Ino, Gets)> {
+        let changes = self.changes(state);
+        let given = self.given.iter().filter_map(|(ino, operation)| {
+            let change = changes.get(ino)?;
+            let names = change.gets.len().saturating_sub(change.loses.len()) as u32;
+            (names > 0).then_some((*ino, Gets { operation: *operation, names }))
         });
         given.collect()
+    }
+
+    /// Whether homes are to do something once this comes to be.
+    pub fn is_done_elsewhere(&self) -> bool {
+        !self.elsewhere.is_empty() || !self.given.is_empty()
+    }
+
+    /// Whether this is given names, and was born elsewhere.
+    pub fn gives(&self, ino: Ino) -> bool {
+        self.given.contains_key(&ino)
     }
 
     /// Whether it takes a name of this already, which is no directory.
@@ -402,6 +452,11 @@ impl<'c> Plan<'c> {
         self.elsewhere.entry(ino).or_default().push(set);
     }
 
+    /// The home of a file is to count a further name, which an operation gives.
+    pub fn gives_elsewhere(&mut self, ino: Ino, operation: u32) {
+        self.given.entry(ino).or_insert(operation);
+    }
+
     /// What homes are to set.
     pub fn set_elsewhere(&self) -> &BTreeMap<Ino, Vec<Set>> {
         &self.elsewhere
@@ -431,6 +486,8 @@ impl<'c> Plan<'c> {
     pub fn carries_out(self, state: &mut State) {
         let names = self.names.all().map(|(place, _)| place);
         state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
+        let others = self.lost.keys().chain(self.given.keys());
+        others.for_each(|ino| counting::has_all_its_names(state, *ino));
         let moves = self.moved.map(|(_, at)| at);
         for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();

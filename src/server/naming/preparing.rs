@@ -1,5 +1,6 @@
-//! What a transaction sets of what was born on other machines, in two phases. Each home writes down
-//! what it is to set, and is sure from then on that it can; then the server of the client decides,
+//! What a transaction sets of what was born on other machines, and which names it gives that, in two
+//! phases. Each home writes down what it is to set, and is sure from then on that it can, and counts
+//! the names, until it hears that they never come to be; then the server of the client decides,
 //! in the record of its own part; then the homes are told, or ask. If a witness is to know of it,
 //! too, that writes it down before it is decided, and has forgotten it before it is said that it
 //! never comes to be.
@@ -9,14 +10,14 @@
 //! of a request: who lets go of what it has begins anew with another. Not here: what waits for what
 //! is in doubt (`doubts`), and who tells whom (`sharing/transacting`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Ino, Member, Number, Thing};
 use terral_format::wire::peers::{Failure, Work};
 use terral_format::wire::things::{By, Change, Outcome};
-use terral_format::wire::transactions::{Set, TransactionId};
+use terral_format::wire::transactions::{Gets, Set, TransactionId};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
@@ -24,35 +25,38 @@ use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::members::requiring::{self, Have};
+use crate::members::role::Doubt;
 use crate::naming::planning::Plan;
 use crate::naming::xattrs::Values;
-use crate::naming::{elsewhere, permitting, xattr_requests, xattrs_elsewhere};
+use crate::naming::xattrs_elsewhere;
+use crate::naming::{counting, doubts, elsewhere, further, permitting, xattr_requests};
 
 /// `w` of permission bits.
 const WRITE: u32 = 2;
 
-/// All homes can set what a transaction says.
+/// What a home is to do to a file of its.
+struct Part {
+    home: Number,
+    sets: Vec<Set>,
+    gets: Option<Gets>,
+}
+
+/// All homes can do what a transaction says.
 ///
 /// # Errors
 /// If it must wait for one; and what they say.
 pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> {
-    let sets = plan.set_elsewhere();
-    if sets.is_empty() {
+    let all = parts(state, plan)?;
+    if all.is_empty() {
         return Ok(());
     }
-    let home = |(ino, sets): (&Ino, &Vec<Set>)| {
-        let home = xattrs_elsewhere::home_of(state, *ino);
-        let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
-        home.map(|home| (home, sets.clone())).ok_or_else(gone)
-    };
-    let mut all = sets.iter().map(home).collect::<Result<Vec<(Number, Vec<Set>)>>>()?;
-    all.sort_unstable_by_key(|(home, _)| *home);
-    let files: Vec<Number> = all.iter().map(|(home, _)| *home).collect();
+    let files: Vec<Number> = all.iter().map(|part| part.home).collect();
     let (of, witness) = begun(state, plan.is_copied(), &files)?;
-    for (home, sets) in all {
-        let what = match witness {
-            Some(witness) => Change::PrepareWitnessed(of, sets, witness),
-            None => Change::Prepare(of, sets),
+    for Part { home, sets, gets } in all {
+        let what = match (gets, witness) {
+            (Some(gets), witness) => Change::PrepareNames(of, sets, gets, witness),
+            (None, Some(witness)) => Change::PrepareWitnessed(of, sets, witness),
+            (None, None) => Change::Prepare(of, sets),
         };
         let by = By { person: (*plan.caller.person).clone(), what };
         elsewhere::ask_home(state, home, &Work::Change(by.body()?))?;
@@ -68,6 +72,25 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
         }
         false => Err(requiring::anew(state)),
     }
+}
+
+/// What each home is to do, in the order in which they are asked.
+fn parts(state: &State, plan: &Plan<'_>) -> Result<Vec<Part>> {
+    let mut all = BTreeMap::<Ino, (Vec<Set>, Option<Gets>)>::new();
+    for (ino, sets) in plan.set_elsewhere() {
+        all.entry(*ino).or_default().0.clone_from(sets);
+    }
+    for (ino, gets) in plan.counted_elsewhere(state) {
+        all.entry(ino).or_default().1 = Some(gets);
+    }
+    let part = |(ino, (sets, gets))| {
+        let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
+        let home = xattrs_elsewhere::home_of(state, ino).ok_or_else(gone)?;
+        Ok(Part { home, sets, gets })
+    };
+    let mut all = all.into_iter().map(part).collect::<Result<Vec<Part>>>()?;
+    all.sort_unstable_by_key(|part| part.home);
+    Ok(all)
 }
 
 /// Which transaction the present request is about to decide, and who is to know of it, too.
@@ -166,30 +189,44 @@ pub(super) fn fails(state: &mut State, error: Error) -> Error {
     }
 }
 
-/// Another member's transaction is to set these of what was born here, and who knows of it, too.
+/// Another member's transaction is to set these of what was born here, and to give it names; and
+/// who knows of it, too.
 ///
 /// # Errors
-/// If it must wait; those of setxattr(2), with which operation that is.
+/// If it must wait; those of setxattr(2), and link(2), with which operation that is.
 pub fn prepare(
     state: &mut State,
     caller: &Caller,
     file: Number,
-    (of, sets, witness): (TransactionId, Vec<Set>, Option<Member>),
+    (of, sets, gets, witness): (TransactionId, Vec<Set>, Option<Gets>, Option<Member>),
 ) -> Result<Outcome> {
     let ino = xattr_requests::asked_for(state, file)?;
+    doubts::must_be_free(state, ino)?;
     let mut values = state.xattrs.of(ino).cloned().unwrap_or_default();
     for set in &sets {
-        can_set(state, (caller, ino), &mut values, set).map_err(|error| Error {
-            context: format!("operation {}: {}", set.operation, error.context),
-            ..error
-        })?;
+        let done = can_set(state, (caller, ino), &mut values, set);
+        done.map_err(|error| of_operation(set.operation, error))?;
+    }
+    if let Some(Gets { operation, names }) = gets {
+        let path = state.names.path(ino).unwrap_or_default();
+        let permitted = further::permit_linking(state, caller, ino, &path);
+        permitted.map_err(|error| of_operation(operation, error))?;
+        counting::may_get(state, ino, names)?;
     }
     let since_s = state.world.wall_s();
     state.record(Membership::Transacts(Transacts::Prepared { of, file, sets, since_s }));
+    if let Some(Gets { names, .. }) = gets {
+        state.record(Membership::Transacts(Transacts::Gets { of, file, names }));
+    }
     if let Some(witness) = witness {
         state.record(Membership::Transacts(Transacts::Watched { of, file, witness }));
     }
     Ok(Outcome::Done(None))
+}
+
+fn of_operation(operation: u32, error: Error) -> Error {
+    let context = format!("operation {operation}: {}", error.context);
+    Error { context, ..error }
 }
 
 fn can_set(
@@ -210,16 +247,47 @@ fn can_set(
 
 /// It is known whether a transaction comes to be: so does what was prepared for it, or it does not.
 pub fn settle(state: &mut State, file: Number, (of, is): (TransactionId, bool)) {
-    let Some(members) = &state.members else { return };
-    let Some(doubt) = members.prepared(file).filter(|doubt| doubt.of == of) else { return };
-    let sets = doubt.sets.clone();
-    let place = members.place(file).filter(|ino| state.names.inode(*ino).is_some());
-    if let Some(ino) = place.filter(|_| is) {
-        let time_ns = state.storage.time_ns();
-        for Set { name, value, .. } in sets {
-            state.record(Fact::Xattr { ino, name, value, time_ns });
+    ends(state, file, of, |state, ino, doubt| {
+        if is {
+            set_all(state, ino, doubt.sets);
+        } else if doubt.gets > 0 {
+            counting::never_got(state, ino, doubt.gets);
         }
-    }
+    });
+}
+
+/// Who knows whether it came to be is gone for good, and somebody says. Whatever that is, names
+/// that it gives stay counted: if others have seen them they have them, and may have moved them.
+pub fn resolve(state: &mut State, file: Number, (of, is): (TransactionId, bool)) {
+    ends(state, file, of, |state, ino, doubt| {
+        if is {
+            set_all(state, ino, doubt.sets);
+        }
+    });
+}
+
+fn ends(
+    state: &mut State,
+    file: Number,
+    of: TransactionId,
+    settles: impl FnOnce(&mut State, Ino, Doubt),
+) {
+    let Some(members) = &state.members else { return };
+    let Some(doubt) = members.prepared(file).filter(|doubt| doubt.of == of).cloned() else {
+        return;
+    };
+    let place = members.place(file).filter(|ino| state.names.inode(*ino).is_some());
+    // First: what it is counted as is sure from then on.
     state.record(Membership::Transacts(Transacts::Settled { of, file }));
+    if let Some(ino) = place {
+        settles(state, ino, doubt);
+    }
     state.members.iter_mut().for_each(|members| members.go_on());
+}
+
+fn set_all(state: &mut State, ino: Ino, sets: Vec<Set>) {
+    let time_ns = state.storage.time_ns();
+    for Set { name, value, .. } in sets {
+        state.record(Fact::Xattr { ino, name, value, time_ns });
+    }
 }

@@ -85,7 +85,7 @@ fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
 fn look_at(state: &mut State, plan: &mut Plan<'_>, at: u32, operation: &Asked<'_>) -> Result<()> {
     match *operation {
         Operation::Rename { from, to, how } => rename(state, plan, (from, to), how),
-        Operation::Link { from, to } => link(state, plan, from, to),
+        Operation::Link { from, to } => link(state, plan, at, (from, to)),
         Operation::Unlink(path) => remove(state, plan, path, false),
         Operation::RemoveDirectory(path) => remove(state, plan, path, true),
         Operation::MakeDirectory { path, mode } => make_directory(state, plan, path, mode),
@@ -211,7 +211,7 @@ fn permit_replacing(
     }
 }
 
-fn link(state: &mut State, plan: &mut Plan<'_>, from: &[u8], to: &[u8]) -> Result<()> {
+fn link(state: &mut State, plan: &mut Plan<'_>, at: u32, (from, to): (&[u8], &[u8])) -> Result<()> {
     let ino = plan.must_find(state, from)?;
     let place = plan.parent(state, to)?;
     if there_or_new(state, plan, place)?.is_some() {
@@ -220,8 +220,11 @@ fn link(state: &mut State, plan: &mut Plan<'_>, from: &[u8], to: &[u8]) -> Resul
     if kind_of(state, plan, ino, from)? == Kind::Directory {
         return Err(permitting::not_permitted(to));
     }
-    gathering::may_be_linked(state, ino, from)?;
-    further::permit_linking(state, plan.caller, ino, to)?;
+    match gathering::may_be_linked(state, plan, ino, from)? {
+        // Who may is said there, by what it is then.
+        true => plan.gives_elsewhere(ino, at),
+        false => further::permit_linking(state, plan.caller, ino, to)?,
+    }
     plan.permit_change_in(state, place.0, to)?;
     charging::moves(state, &mut plan.shift, ino, (None, to));
     plan.stands_for(place, Some(ino));

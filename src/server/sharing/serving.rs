@@ -276,6 +276,7 @@ fn transacts(
         Change::Commit(of) if !transacting::may_say(state, from, (*of, file)) => Err(others()),
         Change::Prepare(of, _)
         | Change::PrepareWitnessed(of, ..)
+        | Change::PrepareNames(of, ..)
         | Change::Witness(of, _)
         | Change::Release(of)
             if of.by != from =>
@@ -283,10 +284,13 @@ fn transacts(
             Err(others())
         }
         Change::Prepare(of, sets) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), None))
+            preparing::prepare(state, caller, file, (*of, sets.clone(), None, None))
         }
         Change::PrepareWitnessed(of, sets, witness) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), Some(*witness)))
+            preparing::prepare(state, caller, file, (*of, sets.clone(), None, Some(*witness)))
+        }
+        Change::PrepareNames(of, sets, gets, witness) => {
+            preparing::prepare(state, caller, file, (*of, sets.clone(), Some(*gets), *witness))
         }
         Change::Witness(of, files) => transacting::witness(state, thing, (*of, files.clone())),
         Change::Release(of) => transacting::release_here(state, thing, *of),

@@ -97,6 +97,11 @@ fn is_to_be_asked(state: &mut State, (of, file): Part) -> bool {
             }
             false
         }
+        // Nobody waits for it, and nobody knows: they are counted, be there as many or less.
+        (true, None) if members.prepared(file).is_some_and(|doubt| doubt.sets.is_empty()) => {
+            preparing::resolve(state, file, (of, true));
+            false
+        }
         (true, None) => {
             if members.was_heard_of(file, now, Some(Trouble::Lost)) {
                 members.go_on();
@@ -267,8 +272,8 @@ fn in_doubt(state: &State, is: impl Fn(&Doubt) -> bool) -> Vec<InDoubt> {
         let path = members.place(file).and_then(|ino| state.names.path(ino));
         let names = doubt.sets.iter().map(|set| set.name.clone()).take(DOUBT_NAMES_MAX);
         let (path, names) = (path.unwrap_or_default(), names.collect());
-        let Doubt { of, since_s, trouble, witness, .. } = *doubt;
-        InDoubt { of, file, path, names, since_s, trouble, witness }
+        let Doubt { of, gets, since_s, trouble, witness, .. } = *doubt;
+        InDoubt { of, file, path, names, gets, since_s, trouble, witness }
     };
     members.doubts().filter(|(_, doubt)| is(doubt)).map(shown).collect()
 }
@@ -284,7 +289,7 @@ pub fn resolve_here(state: &mut State, who: Who, of: TransactionId, is: bool) ->
         must_be_gone(state, of, doubt.witness)?;
     }
     for InDoubt { file, path, .. } in &doubts {
-        preparing::settle(state, *file, (of, is));
+        preparing::resolve(state, *file, (of, is));
         let line = audit::resolved(state.world.wall_s(), who, (of, is), path);
         state.machine.audit(&line);
     }

@@ -126,6 +126,7 @@ fn changes_names(change: &Change) -> bool {
         | Change::Container(..)
         | Change::Prepare(..)
         | Change::PrepareWitnessed(..)
+        | Change::PrepareNames(..)
         | Change::Commit(_)
         | Change::Witness(..)
         | Change::Release(_)
@@ -145,6 +146,7 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         Change::Resolve(..) => return Err(refused("resolving")),
         Change::Prepare(..)
         | Change::PrepareWitnessed(..)
+        | Change::PrepareNames(..)
         | Change::Commit(_)
         | Change::Witness(..)
         | Change::Release(_) => {

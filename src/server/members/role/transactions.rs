@@ -26,6 +26,8 @@ pub struct Doubt {
     pub of: TransactionId,
     /// What it comes to.
     pub sets: Vec<Set>,
+    /// So many names it gives, which are counted already.
+    pub gets: u32,
     /// When it was, seconds since 1970.
     pub since_s: u64,
     /// Since when nothing was heard of it.
@@ -74,13 +76,17 @@ impl Transactions {
         match record {
             Transacts::Prepared { of, file, sets, since_s } => {
                 let (of, sets, since_s) = (*of, sets.clone(), *since_s);
-                let (since, asks, trouble, witness) = Default::default();
-                let doubt = Doubt { of, sets, since_s, since, asks, trouble, witness };
+                let (gets, since, asks, trouble, witness) = Default::default();
+                let doubt = Doubt { of, sets, gets, since_s, since, asks, trouble, witness };
                 self.prepared.insert(*file, doubt);
             }
             Transacts::Watched { of, file, witness } => {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
                 doubt.into_iter().for_each(|doubt| doubt.witness = Some(*witness));
+            }
+            Transacts::Gets { of, file, names } => {
+                let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
+                doubt.into_iter().for_each(|doubt| doubt.gets = *names);
             }
             Transacts::Settled { of, file } => {
                 if self.prepared.get(file).is_some_and(|doubt| doubt.of == *of) {
@@ -123,6 +129,11 @@ impl Transactions {
             let (of, file, witness) = (doubt.of, *file, doubt.witness?);
             Some(Transacts::Watched { of, file, witness })
         });
+        let gets = self.prepared.iter().filter(|(_, doubt)| doubt.gets > 0);
+        let gets = gets.map(|(file, doubt)| {
+            let (of, file, names) = (doubt.of, *file, doubt.gets);
+            Transacts::Gets { of, file, names }
+        });
         let asked = self.asked.iter().map(|(of, asked)| Transacts::Asks {
             of: *of,
             witness: asked.witness,
@@ -132,7 +143,7 @@ impl Transactions {
             of: *of,
             files: files.iter().copied().collect(),
         });
-        let here = decided.chain(prepared).chain(watched);
+        let here = decided.chain(prepared).chain(watched).chain(gets);
         here.chain(asked).chain(witnessed).map(Membership::Transacts)
     }
 

@@ -52,6 +52,7 @@ mod for_users;
 mod forming;
 mod further;
 mod garbage;
+mod giving;
 mod holding;
 mod hostile_user;
 mod idle;

@@ -67,7 +67,7 @@ fn is_done(peers: &mut Peers, at: usize) -> bool {
 }
 
 /// Nothing of any transaction is kept, nor anything that was said of one.
-fn nothing_is_kept(peers: &mut Peers) {
+pub(super) fn nothing_is_kept(peers: &mut Peers) {
     rest(peers);
     for at in 0..peers.sims.len() {
         let kept = peers.sims[at].with(|server| {
@@ -82,7 +82,7 @@ fn nothing_is_kept(peers: &mut Peers) {
 pub(super) type Asked = (usize, SessionSlot, Taken);
 
 /// It is carried out so far. Whether it was done.
-fn is_through(peers: &mut Peers, at: usize, of: &Asked, steps: u64) -> bool {
+pub(super) fn is_through(peers: &mut Peers, at: usize, of: &Asked, steps: u64) -> bool {
     for _ in 0..steps {
         if let Some(Handled::Answer(reply)) = peers.handle(at, of.1, &of.2) {
             assert_eq!(frame::decode::<Reply>(&reply).expect("an answer"), Reply::Done);
@@ -97,13 +97,13 @@ fn is_through(peers: &mut Peers, at: usize, of: &Asked, steps: u64) -> bool {
 
 /// What happens to one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+pub(super) enum Trouble {
     Dies(usize),
     AllDie,
     Cut(usize),
 }
 
-fn happens(peers: &mut Peers, trouble: Trouble) {
+pub(super) fn happens(peers: &mut Peers, trouble: Trouble) {
     match trouble {
         Trouble::Dies(at) => peers.sims[at].kill(),
         Trouble::AllDie => peers.sims.iter_mut().for_each(|sim| sim.kill()),
@@ -112,7 +112,7 @@ fn happens(peers: &mut Peers, trouble: Trouble) {
     peers.reconnect();
 }
 
-const TROUBLES: [Trouble; 6] = [
+pub(super) const TROUBLES: [Trouble; 6] = [
     Trouble::Dies(0),
     Trouble::Dies(1),
     Trouble::Dies(2),

@@ -76,7 +76,7 @@ fn some_step(draw: &mut impl FnMut(u64) -> u64) -> Operation<Vec<u8>> {
 fn may_be_refused(tree: &Tree, step: &Operation<Vec<u8>>, with_dir: bool) -> bool {
     let is_directory = |path: &Vec<u8>| tree.node(path).is_ok_and(|node| node.directory);
     match step {
-        Operation::Link { .. } => true,
+        Operation::Link { .. } => with_dir,
         Operation::Rename { from, to, .. } => with_dir || is_directory(from) || is_directory(to),
         Operation::Unlink(_) => with_dir,
         _ => false,
@@ -116,7 +116,9 @@ fn act_at_once(
             let is_new = |step: &Operation<_>| matches!(step, Operation::MakeDirectory { .. });
             refused |= refusable && (!only || steps.iter().any(is_new));
             // Where a directory moves, homes prepare nothing.
-            let sets = |step: &Operation<_>| matches!(step, Operation::SetXattr { .. });
+            let sets = |step: &Operation<_>| {
+                matches!(step, Operation::SetXattr { .. } | Operation::Link { .. })
+            };
             refused |= moves > 0 && (sets(&step) || steps.iter().any(sets));
             match does {
                 Ok(()) => after = next,
@@ -231,7 +233,7 @@ const BEFORE: [&str; 8] = ["a/0", "a/1", "a/2", "b/1", "b/2", "b/old", "c/1", "c
 const AFTER: [&str; 5] = ["a/2", "b/1", "b/2", "c/new", "c/new/0"];
 
 /// All names that there may be, as a server sees them.
-fn names(peers: &mut Peers, at: usize) -> Vec<String> {
+pub(super) fn names(peers: &mut Peers, at: usize) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for directory in ["a", "b", "c", "c/new"] {
         let listed = peers.list(at, directory.as_bytes()).unwrap_or_default().into_iter();
@@ -382,7 +384,8 @@ fn what_another_machine_alone_changes_is_refused_and_nothing_is_done() {
     let born = peers.stat(0, b"b/old").expect("it is there").number.born();
     assert_ne!(born, super::member(0));
     let refused = [
-        vec![Operation::Link { from: &b"a/1"[..], to: b"a/more" }],
+        vec![Operation::Link { from: &b"a/1"[..], to: b"a/more" }, moved(b"b", b"e")],
+        vec![moved(b"b", b"e"), Operation::Link { from: &b"a/1"[..], to: b"a/more" }],
         vec![moved(b"b", b"e"), xattr(b"e/2")],
         vec![xattr(b"b/old"), moved(b"b", b"e")],
         vec![moved(b"c", b"d"), moved(b"b", b"e")],
