@@ -1,9 +1,9 @@
-//! What a transaction sets of what was born on other machines, and which names it gives that, in two
-//! phases. Each home writes down what it is to set, and is sure from then on that it can, and counts
-//! the names, until it hears that they never come to be; then the server of the client decides,
-//! in the record of its own part; then the homes are told, or ask. If a witness is to know of it,
-//! too, that writes it down before it is decided, and has forgotten it before it is said that it
-//! never comes to be.
+//! What a transaction sets of what was born on other machines, and which names it gives that, in
+//! two phases. Each home writes down what it is to set, and is sure from then on that it can, and
+//! counts the names, until it hears that they never come to be; then the server of the client
+//! decides, in the record of its own part; then the homes are told, or ask. If a witness is to
+//! know of it, too, that writes it down before it is decided, and has forgotten it before it is
+//! said that it never comes to be.
 //!
 //! Invariants: homes are asked one after the other, in the order of what they have, with all
 //! directories in hand: so no two transactions wait for each other. An id is used once, by one run
