@@ -158,3 +158,21 @@ fn servers_that_are_killed_meanwhile_forget_no_name() {
     assert_eq!(seen, [" 60 1", " 120 4", "60"]);
     assert_eq!(links(&to.join("d/1")), 4);
 }
+
+/// A machine's file loses one of its names and gets it again by the other, at once, on another
+/// machine. Were one more counted, its bytes would stay: more than the memory of its machine.
+const TURNS: &str = "
+    mkdir d
+    for i in $(seq 8); do
+        on h1 'dd if=/dev/zero of=/terral/d/a bs=1M count=48 status=none && ln /terral/d/a /terral/d/b'
+        touch d/own
+        python3 -c 'import os; os.unlink(\"d/b\"); os.rename(\"d/a\", \"d/b\")'
+        sleep 0.5; stat -c %h d/b; rm d/b; sleep 0.5
+    done
+";
+
+#[test]
+fn a_name_that_goes_and_comes_again_is_counted_once_and_the_bytes_go_with_it() {
+    let Some(machines) = Machines::new(2) else { return };
+    assert_eq!(ran(&machines, &[], TURNS), ["1"; 8]);
+}

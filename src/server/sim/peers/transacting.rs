@@ -114,7 +114,10 @@ fn act_at_once(
             // The only directory that moves is not.
             let only = matches!(step, Operation::Rename { .. }) && moves == 1 && !with_dir;
             let is_new = |step: &Operation<_>| matches!(step, Operation::MakeDirectory { .. });
-            refused |= refusable && (!only || steps.iter().any(is_new));
+            // Nor one that changes places with what has come there by the same transaction.
+            let swaps = matches!(step, Operation::Rename { how: RenameHow::Exchange, .. });
+            let after_others = steps.iter().any(is_new) || (swaps && !steps.is_empty());
+            refused |= refusable && (!only || after_others);
             // Where a directory moves, homes prepare nothing.
             let sets = |step: &Operation<_>| {
                 matches!(step, Operation::SetXattr { .. } | Operation::Link { .. })
