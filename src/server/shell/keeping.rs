@@ -248,12 +248,12 @@ impl Keeper {
         match self.beats(here)? {
             Heard::GoesOn => {
                 self.beat = Some(here.now);
-                self.knows_machines(here);
                 for members in shared.lock().members.iter_mut() {
                     members.withdraws(false);
                     // It is the control, or is not, whatever was not answered.
                     members.hands_over(false);
                 }
+                self.knows_machines(here);
                 return Ok(None);
             }
             // Its key as the control is written in the next turn, and what it decides after.
