@@ -162,5 +162,6 @@ pub const DOORS: List = &[
     ("Storage::unused_cold", &["shell"]),
     ("Storage::want", &["far"]),
     ("Storage::wanted", &["far"]),
+    ("Storage::wanted_of", &["far"]),
     ("Waiting::hasten", &["drain", "requests"]),
 ];

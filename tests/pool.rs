@@ -322,6 +322,52 @@ fn where_the_controls_machine_was_started_again_another_takes_over_by_itself() {
     assert_eq!(pool.shows(0, "cat /terral/of?/f | wc -l"), "27\n");
 }
 
+/// Members and their machines, as a server knows them.
+fn machines(pool: &Pool, at: usize) -> String {
+    let status = told(&pool.terral(at, &["status", "--json"]));
+    let all: serde_json::Value = serde_json::from_str(&status).expect("a list");
+    let each = all[0]["machines"].as_array().expect("a list").iter();
+    each.map(|one| format!("{}:{} ", one["member"], one["host"].as_str().expect("text"))).collect()
+}
+
+#[test]
+fn members_are_known_by_their_machines_be_they_lost_and_etcd_away() {
+    let Some(mut pool) = Pool::all(3) else { return };
+    let all = "0:h0 1:h1 2:h2 ";
+    (0..3).for_each(|at| until("all are known", || machines(&pool, at) == all));
+    pool.is_killed(2);
+    let silent = "machine   2 h2: does not answer";
+    until("it is silent", || pool.status(1).contains(silent));
+    assert!(pool.status(0).contains("no connection to h2 (member 2)"), "{}", pool.status(0));
+    pool.etcd.kill();
+    until("the status says so", || pool.status(0).contains("away for"));
+    assert_eq!([0, 1].map(|at| machines(&pool, at)), [all, all]);
+    assert!(pool.status(1).contains(silent), "{}", pool.status(1));
+    pool.etcd.start();
+    until("the status is as before", || pool.status(0).contains("kept in etcd://"));
+    pool.serve(2, &[]);
+    // Another one takes over, asked by the machine's name.
+    pool.is_lost(0);
+    is_given_up(&pool);
+    let fenced = pool.terral(1, &["fence", "h0", "--dead"]);
+    assert!(fenced.status.success(), "{}", said(&fenced));
+    let removed = "removed: h0 (member 0)";
+    until("it is known", || [1, 2].iter().all(|at| pool.status(*at).contains(removed)));
+    let elsewhere = said(&pool.terral(2, &["role", "h2", "storage"]));
+    assert!(elsewhere.contains("only h1 (member 1) gives roles"), "{elsewhere}");
+    // It comes in again: its name alone does not say which is to be removed.
+    pool.serve(0, &[]);
+    until("it is known", || machines(&pool, 1) == format!("{all}3:h0 "));
+    let again = said(&pool.terral(1, &["fence", "h0", "--dead"]));
+    assert!(again.contains("h0: is member 0, member 3: say which"), "{again}");
+    let policy = pool.terral(1, &["policy", "set", "x*", "layout=one:h0"]);
+    assert!(policy.status.success(), "{}", said(&policy));
+    assert!(told(&pool.terral(1, &["policy", "list"])).contains("one:h0"));
+    pool.stops(2);
+    until("it has left", || pool.status(1).contains("left: h2 (member 2)"));
+    assert_eq!(machines(&pool, 1), format!("{all}3:h0 "));
+}
+
 #[test]
 fn what_programs_of_a_compute_server_have_closed_is_on_storage_servers() {
     let Some(mut pool) = Pool::new(3) else { return };

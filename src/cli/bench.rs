@@ -21,13 +21,13 @@ use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::units::{parse_bytes, time};
 use crate::{
-    bench_extra, bench_git, bench_hosts, bench_locks, bench_make, bench_memory, bench_mpi,
-    bench_names, bench_objects, bench_preload, bench_rights, bench_spill, bench_sqlite,
+    bench_commits, bench_extra, bench_git, bench_hosts, bench_locks, bench_make, bench_memory,
+    bench_mpi, bench_names, bench_objects, bench_preload, bench_rights, bench_spill, bench_sqlite,
     bench_stalls, bench_tar, bench_tree,
 };
 
 /// What is measured beside the IOR-like cases. What is for names begins so.
-const EXTRAS: [Extra; 22] = [
+const EXTRAS: [Extra; 23] = [
     Extra { name: "memcpy", measure: bench_extra::memcpy },
     Extra { name: "drain", measure: bench_extra::drain },
     Extra { name: "spill", measure: bench_spill::measure },
@@ -41,6 +41,7 @@ const EXTRAS: [Extra; 22] = [
     Extra { name: "objects-create", measure: bench_objects::create },
     Extra { name: "objects-checkpoint", measure: bench_objects::checkpoint },
     Extra { name: "objects-transaction", measure: bench_objects::transaction },
+    Extra { name: "objects-commits", measure: bench_commits::one_server },
     Extra { name: "rights-revoke", measure: bench_rights::revoke },
     Extra { name: "names-tar", measure: bench_tar::measure },
     Extra { name: "names-git", measure: bench_git::measure },
@@ -60,6 +61,7 @@ Examples:
   terral bench --to /scratch --markdown benchmarks.md
   terral bench --cases new-64k,strided,drain --json
   terral bench --cases names    (files a second, tar, git, make, memory per file)
+  terral bench --cases commits    (transactions; with --hosts those of several machines)
   terral bench --hosts a,b,c --to ~/shared    (machines together, and the network between them)
   terral bench --against ~/terral-0.4/bin/terral --quick    (is this build as fast as that one?)
 

@@ -1,7 +1,7 @@
 //! `terral bench --hosts`: measures several machines with and without Terral, in one run.
 //!
-//! Not here: how each figure is taken; see `bench_far_bytes`, `bench_far_names`,
-//! `bench_far_objects`, `bench_far_times`.
+//! Not here: how each figure is taken; see `bench_far_bytes`, `bench_far_commits`,
+//! `bench_far_names`, `bench_far_objects`, `bench_far_times`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,12 @@ use crate::hosts;
 use crate::report::{json, say};
 use crate::server::preload_library;
 use crate::signals::Signals;
-use crate::{bench_far_bytes, bench_far_names, bench_far_objects, bench_far_times};
+use crate::{
+    bench_far_bytes, bench_far_commits, bench_far_names, bench_far_objects, bench_far_times,
+};
 
 /// What there is to measure.
-pub const CASES: [&str; 9] = [
+pub const CASES: [&str; 10] = [
     "own-files",
     "read",
     "shared",
@@ -28,6 +30,7 @@ pub const CASES: [&str; 9] = [
     "own-paths",
     "names-at-rest",
     "objects",
+    "objects-commits",
     "start",
     "ping",
 ];
@@ -109,6 +112,7 @@ impl Runs {
                 self.each(|run, with| bench_far_names::at_rest(cluster, run, with))?
             }
             "objects" => bench_far_objects::objects(cluster, &self.encrypted, "")?,
+            "objects-commits" => bench_far_commits::commits(cluster, &self.encrypted)?,
             "start" => bench_far_times::start(cluster)?,
             _ => {
                 let ping = |run, how| bench_far_times::ping(cluster, run, &self.sockets, how);

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use terral_client::checkpoints::Checkpoints;
-use terral_client::objects::{Address, Container, Extent, Object, ObjectId, Stripes};
+use terral_client::objects::{Address, Container, Extent, Object, ObjectId, Stripes, Value};
+use terral_client::transactions::Transaction;
 use terral_client::{Client, Submitted};
 
 /// The container of all objects here.
@@ -17,6 +18,8 @@ const SERIES: &[u8] = b"bench-far-points";
 const SMALL: usize = 4096;
 /// Bytes of a call that is to be of several stripes.
 pub const FILLED: usize = 16 << 20;
+/// An attribute that is set.
+const KEY: &[u8] = b"latest";
 /// Over all servers.
 const STRIPES: Stripes = Stripes { count: 0, bytes: 2 << 20 };
 /// So many writes are under way at a time.
@@ -51,6 +54,11 @@ pub enum ObjectDuty {
     Save { step: u64, copies: usize, bytes: u64 },
     /// Removes it.
     Forget { step: u64 },
+    /// Commits transactions that each set an attribute of an object of each of some other servers,
+    /// from 1 on; so many servers know whether they came to be.
+    Commit { id: u64, homes: u16, count: u64, copies: usize },
+    /// Sets the same attributes, call by call.
+    SetEach { id: u64, homes: u16, count: u64 },
 }
 
 fn client() -> Result<Client> {
@@ -90,11 +98,7 @@ impl Objects {
                 }
             }
             ObjectDuty::FillAll { id, bytes: length, striped } => {
-                let (container, id) = (container()?, ObjectId(id.into()));
-                let object = match striped {
-                    true => container.create_striped(id, STRIPES)?,
-                    false => container.create_object(id)?,
-                };
+                let object = made(&container()?, id, striped)?;
                 fill(&object, &bytes.repeat(FILLED / bytes.len()), length)?;
             }
             ObjectDuty::Open { on, first, count } => {
@@ -135,6 +139,13 @@ impl Objects {
                 let path = [SERIES, format!("step-{step:012}").as_bytes()].join(&b'/');
                 Container::at(&client, &path)?.remove()?;
             }
+            ObjectDuty::Commit { id, homes, count, copies } => {
+                let one = |number| commit(&client, homes, (id, number, copies));
+                (0..count).try_for_each(one)?;
+            }
+            ObjectDuty::SetEach { id, homes, count } => {
+                set_each(&container()?, homes, (id, count))?
+            }
         }
         Ok(())
     }
@@ -142,6 +153,15 @@ impl Objects {
 
 fn address(server: u16, id: u64) -> Address {
     Address { server, id: ObjectId(id.into()) }
+}
+
+fn made(container: &Container, id: u64, striped: bool) -> Result<Object> {
+    let id = ObjectId(id.into());
+    Ok(if striped {
+        container.create_striped(id, STRIPES)?
+    } else {
+        container.create_object(id)?
+    })
 }
 
 fn fill(object: &Object, bytes: &[u8], length: u64) -> Result<()> {
@@ -156,6 +176,28 @@ fn save(all: &Checkpoints, step: u64, bytes: &[u8], length: u64) -> Result<()> {
     let whole = bytes.repeat((length / bytes.len() as u64) as usize);
     let part = checkpoint.dump(0, 0, &whole)?;
     Ok(checkpoint.end(&[part])?)
+}
+
+/// A number as an attribute of an object of each of these servers.
+fn commit(client: &Client, homes: u16, (id, number, copies): (u64, u64, usize)) -> Result<()> {
+    let container = Container::open(client, CONTAINER)?;
+    let mut transaction = Transaction::begin(client);
+    transaction.copies(copies)?;
+    for on in 1..=homes {
+        let value = Value::Integer(number as i64);
+        transaction.set_attribute(&container, address(on, id), KEY, Some(&value))?;
+    }
+    Ok(transaction.commit()?)
+}
+
+fn set_each(container: &Container, homes: u16, (id, count): (u64, u64)) -> Result<()> {
+    let opened = (1..=homes).map(|on| container.open_object(address(on, id), true));
+    let opened = opened.collect::<terral_client::Result<Vec<Object>>>()?;
+    for number in 0..count {
+        let value = Value::Integer(number as i64);
+        opened.iter().try_for_each(|object| object.set_attribute(KEY, Some(&value)))?;
+    }
+    opened.into_iter().try_for_each(|object| Ok(object.close()?))
 }
 
 /// Small pieces, none beside the one before it.

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::json;
 use terral_client::{Client, ErrorKind, Membership};
-use terral_server::Member;
+use terral_server::{Member, Standing, Verdict};
 
 use crate::instances::{Which, name_of};
 use crate::members::Hosts;
@@ -40,7 +40,8 @@ Examples:
   terral fence 2 --instance lab
   terral status --instance lab    (says who does not answer)")]
 pub struct Arguments {
-    /// Its host, as `terral run` was given it, or its number, as `terral status` says it
+    /// Its host, as `terral run` was given it, or its number, as `terral status` says it. Of a host
+    /// that has come into a pool again, only its numbers say which is meant
     #[arg(value_name = "MEMBER|HOST")]
     member: String,
     #[command(flatten)]
@@ -56,8 +57,13 @@ pub struct Arguments {
 /// Who is meant.
 fn member(arguments: &Arguments, hosts: &Hosts, partition: &Membership) -> Result<Member> {
     let asked = &arguments.member;
-    let known = |member: &Member| partition.members.iter().any(|one| one.seat.member == *member);
-    match hosts.member(asked).filter(known) {
+    let seat = |it| partition.members.iter().find(|one| one.seat.member == it);
+    // Who was removed counts, too: said twice, it must not mean who has come in again since.
+    let counts = |it| match seat(it).map(|one| one.seat.standing) {
+        Some(Standing::Removed { verdict, .. }) => verdict != Verdict::Left,
+        standing => standing.is_some(),
+    };
+    match hosts.member(asked, counts)?.filter(|it| seat(*it).is_some()) {
         Some(member) => Ok(member),
         None => bail!("{asked}: no such member (`terral status` lists them)"),
     }
@@ -71,11 +77,11 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         bail!("{name}: this server is alone: there is no machine to remove");
     };
     let (control, is_control) = (partition.control, partition.me == partition.control);
-    let elsewhere = || format!("{name}: only {control} removes machines: ask there");
+    let hosts = Hosts::of(client.instance());
+    let elsewhere = || format!("{name}: only {} removes machines: ask there", hosts.name(control));
     if !is_control && partition.pool.is_none() {
         bail!("{}, where the run began", elsewhere());
     }
-    let hosts = Hosts::of(client.instance());
     let member = member(arguments, &hosts, &partition)?;
     let (shown, takes_over) = (hosts.name(member), member == control && !is_control);
     if !is_control && !takes_over {

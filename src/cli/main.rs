@@ -132,6 +132,7 @@ mod bench_report;
 
 mod bench_figure;
 
+mod bench_commits;
 mod bench_extra;
 mod bench_locks;
 mod bench_memory;
@@ -171,6 +172,7 @@ mod bench_beside;
 mod bench_cluster;
 
 mod bench_far_bytes;
+mod bench_far_commits;
 mod bench_far_names;
 mod bench_far_objects;
 

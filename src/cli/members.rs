@@ -1,16 +1,28 @@
-//! What the launcher of a run over several machines calls the members: a file of the instance, so
-//! that `terral fence` and `terral status` know them by their hosts, too.
+//! On which machines the members of a run or a pool are: a file of the instance, so that `terral
+//! fence` and `terral status` know them by their hosts, too. The launcher of a run writes it, in a
+//! pool each server.
+//!
+//! Invariant: a name that may mean one of several names nobody: a machine of a pool that was lost
+//! may have come in again, as another member.
 
 use std::path::Path;
 
-use terral_server::{Invitation, Member};
+use anyhow::{Result, bail};
+use terral_client::Membership;
+use terral_server::{Invitation, Member, Standing};
 
 /// Beside the instance's other files.
-const FILE: &str = "machines";
+pub const FILE: &str = "machines";
 
 /// This machine's name.
 pub fn this() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Whether it is in.
+pub fn is_in(member: Member, partition: &Membership) -> bool {
+    let other = partition.members.iter().find(|other| other.seat.member == member);
+    other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
 }
 
 /// Members and their hosts.
@@ -18,7 +30,7 @@ pub fn this() -> String {
 pub struct Hosts(Vec<(Member, String)>);
 
 impl Hosts {
-    /// As a launcher has left them; none where there was none.
+    /// As they were written down; none where nobody has.
     pub fn of(instance: &Path) -> Self {
         let text = std::fs::read_to_string(instance.join(FILE)).unwrap_or_default();
         let line = |line: &str| {
@@ -42,13 +54,30 @@ impl Hosts {
         let _ = std::fs::write(instance.join(FILE), text);
     }
 
-    /// Who is on this host, or has this number.
-    pub fn member(&self, name: &str) -> Option<Member> {
-        let named = self.0.iter().find(|(_, host)| host == name).map(|(member, _)| *member);
-        named.or_else(|| Member::new(name.parse().ok()?))
+    /// Who of those that count is on this host, or has this number.
+    ///
+    /// # Errors
+    /// If there are several on this host.
+    pub fn member(&self, name: &str, counts: impl Fn(Member) -> bool) -> Result<Option<Member>> {
+        let on = self.0.iter().filter(|(member, host)| host == name && counts(*member));
+        let on: Vec<Member> = on.map(|(member, _)| *member).collect();
+        match on[..] {
+            [] => Ok(name.parse().ok().and_then(Member::new)),
+            [one] => Ok(Some(one)),
+            _ => {
+                let all: Vec<String> = on.iter().map(Member::to_string).collect();
+                let all = all.join(", ");
+                bail!("{name}: is {all}: say which, by its number (`terral status` lists them)")
+            }
+        }
     }
 
-    /// The host of a member, as the launcher called it.
+    /// All that are known, by number.
+    pub fn all(&self) -> impl Iterator<Item = (Member, &str)> {
+        self.0.iter().map(|(member, host)| (*member, host.as_str()))
+    }
+
+    /// The host of a member, as it was called.
     pub fn host(&self, member: Member) -> Option<&str> {
         let one = self.0.iter().find(|(one, _)| *one == member);
         one.map(|(_, host)| host.as_str())
@@ -71,9 +100,21 @@ mod tests {
         let one = Member::new(1).unwrap();
         Hosts(vec![(one, "node7".into())]).keep(place.path());
         let hosts = Hosts::of(place.path());
-        assert_eq!(["node7", "1"].map(|name| hosts.member(name)), [Some(one); 2]);
-        assert_eq!(hosts.member("node8"), None);
+        let named = |name| hosts.member(name, |_| true).unwrap();
+        assert_eq!(["node7", "1"].map(named), [Some(one); 2]);
+        assert_eq!(named("node8"), None);
         assert_eq!(hosts.name(one), "node7 (member 1)");
         assert_eq!(hosts.name(Member::LEAST), "member 0");
+    }
+
+    #[test]
+    fn a_host_of_two_members_names_neither_unless_only_one_counts() {
+        let [one, three] = [1, 3].map(|number| Member::new(number).unwrap());
+        let hosts = Hosts(vec![(one, "node7".into()), (three, "node7".into())]);
+        let why = hosts.member("node7", |_| true).expect_err("it may be either");
+        assert!(why.to_string().contains("member 1, member 3: say which"), "{why}");
+        assert_eq!(hosts.member("node7", |it| it != one).unwrap(), Some(three));
+        assert_eq!(hosts.member("node7", |_| false).unwrap(), None);
+        assert_eq!(hosts.member("1", |_| true).unwrap(), Some(one));
     }
 }

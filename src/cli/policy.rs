@@ -14,7 +14,7 @@ use terral_client::{
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of, place};
-use crate::members::Hosts;
+use crate::members::{Hosts, is_in};
 use crate::report::{self, note};
 use crate::units::{bytes, parse_bytes};
 
@@ -190,7 +190,8 @@ fn set(which: &Which, pattern: &str, said: Option<&Said>) -> Result<()> {
             layout(Layout::Stripe { count: *count, chunks: *chunks })
         }
         Some(Said::One(host)) => {
-            let member = Hosts::of(client.instance()).member(host);
+            let hosts = Hosts::of(client.instance());
+            let member = hosts.member(host, |it| is_in(it, &partition))?;
             layout(Layout::One(member.with_context(|| format!("{host}: no machine of this run"))?))
         }
         None => unset(&client, &placed),

@@ -27,7 +27,7 @@ use terral_server::records::{
 use terral_server::{Listing, Member, POOL_TERM, Part, Pool, records};
 
 use crate::instances;
-use crate::members::this;
+use crate::members::{self, this};
 use crate::report::note;
 
 /// Nobody waits longer for etcd, for the control, or to be let in.
@@ -316,6 +316,7 @@ impl Entrance {
             instance: instances::name_of(&self.instance),
             principals: None,
             list: self.instance.join(records::LIST),
+            machines: self.instance.join(members::FILE),
         }
     }
 

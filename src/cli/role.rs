@@ -8,7 +8,7 @@ use terral_client::{Client, Member, Membership};
 use terral_server::Standing;
 
 use crate::instances::{Which, name_of};
-use crate::members::{Hosts, this};
+use crate::members::{Hosts, is_in, this};
 use crate::policy::await_all;
 
 /// What a machine is for.
@@ -57,8 +57,8 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
         bail!("{name}: only {control} gives roles: ask there, where the run began");
     }
     let host = &arguments.host;
-    let own = host == &this() && hosts.member(host).is_none();
-    let member = if own { Some(partition.me) } else { hosts.member(host) };
+    let named = hosts.member(host, |it| is_in(it, &partition))?;
+    let member = named.or_else(|| (host == &this()).then_some(partition.me));
     let member = member.with_context(|| format!("{host}: no machine of this run"))?;
     if let Err(error) = client.set_role(member, matches!(arguments.role, Role::Storage)) {
         bail!("{}", error.context);

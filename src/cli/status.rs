@@ -15,7 +15,7 @@ use crate::debt::{causes, owed};
 use crate::everyone;
 use crate::instances::{self, Which};
 use crate::lost;
-use crate::members::{Hosts, this};
+use crate::members::{Hosts, is_in, this};
 use crate::report::{self, code};
 use crate::summary::calls;
 use crate::units::{bytes, count, duration, plural, rate};
@@ -86,9 +86,13 @@ fn ask_all(which: &Which) -> Result<Vec<Answer>> {
 }
 
 fn as_json(answer: &Answer) -> Value {
+    let hosts = Hosts::of(&answer.path);
+    let machine = |(member, host): (Member, &str)| json!({"member": member, "host": host});
+    let machines: Vec<Value> = hosts.all().map(machine).collect();
     json!({
         "instance": answer.name, "path": answer.path, "to": answer.to,
         "served": answer.status.is_some(), "status": answer.status, "members": answer.members,
+        "machines": machines,
     })
 }
 
@@ -211,11 +215,6 @@ fn of_pool(pool: &PoolStatus) -> String {
         text.push_str("; not all that was decided is there yet");
     }
     text
-}
-
-fn is_in(member: Member, partition: &Membership) -> bool {
-    let other = partition.members.iter().find(|other| other.seat.member == member);
-    other.is_some_and(|other| matches!(other.seat.standing, Standing::In(_)))
 }
 
 fn name_of(member: Member, partition: &Membership, hosts: &Hosts) -> String {

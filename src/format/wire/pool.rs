@@ -69,9 +69,14 @@ impl Keys {
         format!("{}servers/", self.0)
     }
 
+    /// Those of one generation.
+    pub fn servers_of(&self, generation: u64) -> String {
+        format!("{}servers/{generation}.", self.0)
+    }
+
     /// Of one.
     pub fn server(&self, generation: u64, member: Member) -> String {
-        format!("{}servers/{generation}.{}", self.0, member.number())
+        format!("{}{}", self.servers_of(generation), member.number())
     }
 
     /// What those begin with by which somebody asks to be let in: a [`Wanted`].

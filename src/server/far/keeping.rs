@@ -33,11 +33,12 @@ pub(super) fn says(state: &mut State, ino: Ino, (with, leaves): (Member, bool)) 
 
 /// A member wants to be rid of a chunk that it has. Whether it is not to come here for that.
 pub(super) fn goes_on(state: &mut State, ino: Ino, index: u64, with: Member) -> bool {
-    if state.far.stripes.of(ino).is_none() || state.finishing {
+    if state.finishing {
         return false;
     }
     let is_users = state.members.as_ref().is_some_and(|members| members.user_of(with).is_some());
-    // What is a user's server's word is looked at here, and nobody else waits for it.
+    // What is a user's server's word is looked at here, and nobody else waits for it. What is not
+    // striped has no keeper.
     if is_users || keeper(state, ino, index).is_none() {
         return false;
     }

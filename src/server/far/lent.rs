@@ -104,7 +104,7 @@ impl Lent {
 
     /// What nobody needs here, and is not on its way, is not to come.
     pub(super) fn does_not_come(&self, storage: &mut Storage, ino: Ino, index: u64) {
-        let is_needed = storage.wanted().any(|(which, it)| *which == (ino, index) && it.needed);
+        let is_needed = storage.wanted_of(ino, index).is_some_and(|it| it.needed);
         if !is_needed && !self.coming.contains_key(&(ino, index)) {
             storage.forget_wanted(ino, index);
         }
@@ -417,8 +417,9 @@ fn put(state: &mut State, ino: Ino, index: u64, coming: Coming) -> Result<()> {
     if put.is_err() {
         // Who needs it waits for room, and asks for it then.
         later(state, ino, index, false);
-        let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
-        its.for_each(|(_, wanted)| wanted.lacks_room = true);
+        if let Some(wanted) = state.storage.wanted_of(ino, index) {
+            wanted.lacks_room = true;
+        }
         return Ok(());
     }
     owing::owe(state, ino);
@@ -443,8 +444,9 @@ fn later(state: &mut State, ino: Ino, index: u64, forget: bool) {
 
 fn is_asked_later(state: &mut State, ino: Ino, index: u64) {
     let again = state.world.now() + PAUSE;
-    let its = state.storage.wanted().filter(|(which, _)| **which == (ino, index));
-    its.for_each(|(_, wanted)| wanted.since = again);
+    if let Some(wanted) = state.storage.wanted_of(ino, index) {
+        wanted.since = again;
+    }
 }
 
 /// Who waits for what does not come is told why.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use terral_format::disk::partition::Verdict;
 use terral_format::ids::Member;
 use terral_format::wire::pool::{self, Generation, Invited, Lost, Server, Stage};
-use terral_format::wire::roster::Rule;
+use terral_format::wire::roster::{Rule, Seat, Standing};
 use terral_format::{Error, ErrorKind, Result};
 use terral_registry::registry::{Change, Guard, Lease, Revision, VALUE_MAX};
 
@@ -28,8 +28,12 @@ use crate::shared::Shared;
 use crate::sharing::{departing, ruling};
 use crate::shell::listed;
 use crate::shell::options::Pool;
+use machines::Machines;
+#[cfg(test)]
+pub use machines::written;
 
 mod letting_in;
+mod machines;
 mod succession;
 
 /// Who has not been heard of for so long is not there.
@@ -62,6 +66,8 @@ struct Here {
     successors: Vec<Member>,
     /// Who was to have the root, and has not come.
     missed: Option<Member>,
+    /// Who is in, where that is looked at.
+    are_in: Vec<Member>,
 }
 
 /// What has come of a turn.
@@ -110,6 +116,7 @@ pub struct Keeper {
     written: Option<BTreeMap<String, Vec<u8>>>,
     /// Who was let in, and from which version of the roster on; by who asked.
     invited: BTreeMap<String, (Invited, u64)>,
+    machines: Machines,
 }
 
 impl Keeper {
@@ -118,7 +125,19 @@ impl Keeper {
         let present = Revision::default();
         let (lease, beat, handed, written) = (None, None, None, None);
         let (leaves, is_withdrawn, invited) = (false, false, BTreeMap::new());
-        Keeper { pool, lease, leaves, is_withdrawn, beat, handed, present, written, invited }
+        let machines = Machines::of(pool.machines.clone());
+        Keeper {
+            pool,
+            lease,
+            leaves,
+            is_withdrawn,
+            beat,
+            handed,
+            present,
+            written,
+            invited,
+            machines,
+        }
     }
 
     /// Goes on until the server leaves.
@@ -234,6 +253,7 @@ impl Keeper {
                     // It is the control, or is not, whatever was not answered.
                     members.hands_over(false);
                 }
+                self.knows_machines(here);
                 return Ok(None);
             }
             // Its key as the control is written in the next turn, and what it decides after.
@@ -489,6 +509,9 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let has_left = departing::has_left(state);
     let departs = state.departs || has_left;
     let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
+    let seats = members.roster().seats.iter().filter(|_| looked);
+    let is_in = |seat: &&Seat| matches!(seat.standing, Standing::In(_));
+    let are_in = seats.filter(is_in).map(|seat| seat.member).collect();
     let successors = if must { departing::successors(state) } else { Vec::new() };
     Some(Here {
         now,
@@ -505,5 +528,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         has_left,
         successors,
         missed: None,
+        are_in,
     })
 }

@@ -67,6 +67,8 @@ pub struct Pool {
     pub principals: Option<PathBuf>,
     /// Where that is to be, should this server take over from the control.
     pub list: PathBuf,
+    /// Where it is written, for people, on which machines its members are.
+    pub machines: PathBuf,
 }
 
 impl fmt::Debug for Pool {

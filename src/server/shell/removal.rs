@@ -28,13 +28,14 @@ const OVER_DIGITS: usize = 32;
 /// lock is in charge to the end.
 const FIRST: [&[u8]; 2] = [b"log", b"log.next"];
 const LAST: [&[u8]; 3] = [b"origin", b"to", b"lock"];
-const OTHERS: [&[u8]; 15] = [
+const OTHERS: [&[u8]; 16] = [
     AMONG_USERS.as_bytes(),
     b"audit",
     b"headers",
     b"instructions",
     b"invitation",
     b"machines",
+    b"machines.next",
     b"pages",
     b"pool",
     b"principals",

@@ -366,6 +366,11 @@ impl Storage {
         self.away.wanted.iter_mut()
     }
 
+    /// What is wanted of a chunk, if it is.
+    pub fn wanted_of(&mut self, ino: Ino, index: u64) -> Option<&mut Wanted> {
+        self.away.wanted.get_mut(&(ino, index))
+    }
+
     /// Why a chunk that is does not come, if that is known.
     pub fn why_not(&self, ino: Ino, index: u64) -> Option<Error> {
         self.away.wanted.get(&(ino, index)).and_then(|wanted| wanted.error.clone())

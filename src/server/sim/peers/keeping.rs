@@ -177,6 +177,7 @@ impl Control {
             instance: "default".into(),
             principals: None,
             list: "/nowhere".into(),
+            machines: "/nowhere/machines".into(),
         };
         let mut peers = Peers::new(3, 1);
         peers.sims[0].with(|server| {

@@ -2,10 +2,12 @@
 //! its clock the test's. Not here: how others hear of it (`shell/links`), and etcd
 //! (`tests/pool.rs`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tempfile::TempDir;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::Member;
 use terral_format::wire::message::{Reply, Request, Target};
@@ -23,6 +25,7 @@ use crate::shell::keeping::Keeper;
 use crate::shell::options::Pool;
 
 mod authority;
+mod machines;
 
 /// Three servers of a pool; the first is the control.
 struct Three {
@@ -31,6 +34,7 @@ struct Three {
     registry: Arc<Trying>,
     keys: Keys,
     term_s: u64,
+    home: TempDir,
 }
 
 pub(super) fn of(at: usize) -> Machine {
@@ -48,13 +52,20 @@ impl Three {
         let mut peers = Peers::new(seed, 3);
         let all = super::fencing::roster(3, 2, &Default::default());
         (0..3).for_each(|at| peers.hears_roster(at, &all));
-        let mut three = Three { peers, keepers: Vec::new(), registry, keys, term_s: 60 };
+        let home = tempfile::tempdir().expect("a directory");
+        let keepers = Vec::new();
+        let mut three = Three { peers, keepers, registry, keys, term_s: 60, home };
         for at in 0..3 {
             three.keepers.push(three.keeper(at, &generation, revision));
             three.is_of_the_pool(at);
             three.turns(at);
         }
         three
+    }
+
+    /// Where a server writes down on which machines the members are.
+    fn machines(&self, at: usize) -> PathBuf {
+        self.home.path().join(format!("machines{at}"))
     }
 
     fn keeper(&self, at: usize, generation: &Generation, revision: Revision) -> Keeper {
@@ -68,6 +79,7 @@ impl Three {
             instance: "default".into(),
             principals: None,
             list: "/nowhere".into(),
+            machines: self.machines(at),
         })
     }
 

@@ -167,6 +167,7 @@ impl Way<'_> {
             instance: "default".into(),
             principals: None,
             list: "/nowhere".into(),
+            machines: "/nowhere/machines".into(),
         };
         let options = Options {
             instance: "/nowhere".into(),
