@@ -164,7 +164,7 @@ fn servers_that_are_killed_meanwhile_forget_no_name() {
 const TURNS: &str = "
     mkdir d
     for i in $(seq 8); do
-        on h1 'dd if=/dev/zero of=/terral/d/a bs=1M count=48 status=none && ln /terral/d/a /terral/d/b'
+        on h1 'head -c 48M /dev/zero > /terral/d/a && ln /terral/d/a /terral/d/b'
         touch d/own
         python3 -c 'import os; os.unlink(\"d/b\"); os.rename(\"d/a\", \"d/b\")'
         sleep 0.5; stat -c %h d/b; rm d/b; sleep 0.5
