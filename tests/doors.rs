@@ -57,6 +57,7 @@ pub const DOORS: List = &[
     ("Members::heard_all", &["sharing"]),
     ("Members::hears", &["shell"]),
     ("Members::is_doubted", &["sharing"]),
+    ("Members::asks_again", &["naming"]),
     ("Members::has_let_go", &["naming"]),
     ("Members::is_let_go", &["shell"]),
     ("Members::is_of_pool", &["shell"]),

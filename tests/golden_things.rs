@@ -97,7 +97,7 @@ pub fn bodies() -> Vec<Body> {
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
         Change::PrepareNames(transaction(), vec![set()], gets(), Some(Member::LEAST)),
-        Change::Gone(number(470), b"r".into()),
+        Change::Stays(number(470), b"r".into()),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));

@@ -43,7 +43,7 @@ pub enum RenameHow {
 }
 
 /// What setting an extended attribute asks of what is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum XattrHow {
     /// Nothing.
     #[default]

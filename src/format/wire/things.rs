@@ -177,8 +177,9 @@ pub enum Change {
     /// As `Prepare`, or `PrepareWitnessed`; it gets names, too, which are counted from then on, and
     /// no more if it is known that it never comes to be.
     PrepareNames(TransactionId, Vec<Set>, Gets, Option<Member>),
-    /// A name of it in this directory, which was let go, is none now.
-    Gone(Number, Vec<u8>),
+    /// A name of it in this directory, which was let go, is one: it is counted again.
+    /// [`ErrorKind::NotFound`] if it was not, or is counted already.
+    Stays(Number, Vec<u8>),
 }
 
 /// What is to be done, and who does it.

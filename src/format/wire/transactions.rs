@@ -106,7 +106,7 @@ pub struct MemberDoubts {
 }
 
 /// An extended attribute of a file that its home is to set, or remove.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Set {
     /// Which operation of the transaction says so.
     pub operation: u32,
@@ -119,7 +119,7 @@ pub struct Set {
 }
 
 /// Names that a file gets, of which its home is to count some.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gets {
     /// Which operation of the transaction gives the first one.
     pub operation: u32,

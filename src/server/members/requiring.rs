@@ -183,7 +183,7 @@ fn forget_let_go(state: &mut State, asker: Asker) {
         work.is_some_and(|(_, work)| {
             let change = change_in(&work);
             let of = |change: &Change| {
-                let names = matches!(change, Change::LetGoOf(..) | Change::Gone(..));
+                let names = matches!(change, Change::LetGoOf(..) | Change::Stays(..));
                 let lets_go = names || matches!(change, Change::Swap(..));
                 let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
                 let prepares = prepares || matches!(change, Change::PrepareNames(..));
@@ -319,6 +319,14 @@ pub fn anew(state: &mut State) -> Error {
     // Nothing comes that it waits for: it may go on at once.
     state.members.iter_mut().for_each(|members| members.go_on());
     state.fetches.wait()
+}
+
+/// What homes have said of names is not so any more: a request is carried out anew, and asks them.
+pub fn asks_again(state: &mut State) -> Error {
+    if let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) {
+        forget_let_go(state, asker);
+    }
+    anew(state)
 }
 
 /// A request lets go of all that it has taken, and of what it has seen: who does something for it

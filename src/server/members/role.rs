@@ -49,6 +49,7 @@ pub(in crate::members) mod wishing;
 
 use asking_much::AskingMuch;
 use coming::Coming;
+pub use counting::Counted;
 use counting::Counting;
 use departing::Departing;
 use here::Here;

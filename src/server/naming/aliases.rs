@@ -95,13 +95,12 @@ impl Names {
         if !self.counts(&inode) {
             return !named;
         }
-        // A name of which it is not known whether it has gone may be one of those that are here.
-        let is_last = links == 0 && !self.is_leaving(ino);
-        if is_last {
+        if links == 0 {
             // What else it is called here is older.
             self.drop_names(ino);
         }
-        is_last
+        // Of another member's file nothing is kept that is not called anything here.
+        links == 0 || (inode.is(flag::FAR) && !named)
     }
 
     /// All names that are here of a file, with the directories they are in.

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number, Thing};
+use terral_format::ids::{Asker, Ino, Member, Number, Thing};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change, Outcome};
@@ -26,8 +26,9 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
+use crate::members::role::Counted;
 use crate::naming::elsewhere;
-use crate::naming::names::Name;
+use crate::naming::names::{Name, Place};
 
 /// Whether a file that was born here has, or may have, more than one name.
 pub fn is_several(state: &State, ino: Ino) -> bool {
@@ -64,10 +65,22 @@ pub fn may_count(state: &mut State, ino: Ino) -> Result<()> {
 /// # Errors
 /// If it must wait for that; as [`elsewhere::look`]'s.
 pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8])) -> Result<()> {
+    is_let_go(state, caller, ino, place, None)
+}
+
+/// The same; `by`: so that this request can give it another one.
+fn is_let_go(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    place: (Ino, &[u8]),
+    by: Option<Asker>,
+) -> Result<()> {
     if asking::number_of(state, ino).is_none() {
         return if is_several(state, ino) { may_count(state, ino) } else { Ok(()) };
     }
     let Some((thing, work)) = to_let_go(state, caller, ino, place)? else { return Ok(()) };
+    is_asked(state, ino, place, by);
     let malformed = |what| Error::new(ErrorKind::Malformed, what);
     let Have::Done(answer) = requiring::need(state, thing, &work)? else {
         return Err(malformed("who has another member's file"));
@@ -75,11 +88,12 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
     match elsewhere::outcome(state, answer) {
         Ok(Outcome::LetGoOf(fingerprint, left)) => {
             state.record(Membership::There { ino, fingerprint });
-            // This one is taken away yet.
-            has_links(state, ino, left.saturating_add(1));
-            if left > 0 {
-                was_let_go(state, ino, place);
+            let others = names_here(state, ino).saturating_sub(1);
+            if left == 0 && others > 0 && must_ask_again(state, ino, place) {
+                return Err(requiring::asks_again(state));
             }
+            // This one is taken away yet.
+            has_links(state, ino, left.max(others).saturating_add(1));
             Ok(())
         }
         Ok(_) => Err(malformed("what another member says")),
@@ -106,9 +120,6 @@ fn to_let_go(
     Ok(Some((Thing::File(file), Work::Change(by.body()?))))
 }
 
-/// As what the home of a file knows a name of it: which file, in which directory, and how called.
-type Counted = (Number, Number, Vec<u8>);
-
 /// As what its home knows a name of another member's file; `None`: nobody counts them.
 fn counted_as(state: &State, ino: Ino, (parent, name): (Ino, &[u8])) -> Result<Option<Counted>> {
     let Some(number) = asking::number_of(state, ino) else { return Ok(None) };
@@ -122,35 +133,74 @@ fn counted_as(state: &State, ino: Ino, (parent, name): (Ino, &[u8])) -> Result<O
     Ok(Some((number, directory, name.into())))
 }
 
-/// Its home has let this name of another member's file go, which has others.
-fn was_let_go(state: &mut State, ino: Ino, place: (Ino, &[u8])) {
+/// Its home is asked to let this name of another member's file go: whatever comes of that.
+fn is_asked(state: &mut State, ino: Ino, place: (Ino, &[u8]), by: Option<Asker>) {
     if let Ok(Some(name)) = counted_as(state, ino, place) {
-        state.members.iter_mut().for_each(|members| members.has_let_go(name.clone()));
+        state.members.iter_mut().for_each(|members| members.has_let_go(name.clone(), by));
     }
 }
 
-/// A file is about to get a name by being moved, in a directory that is here. If another member's
-/// file has lost that one not long ago, its home may not have looked yet, and would take it for one
-/// that has stayed: it hears that it has gone.
+/// Its home has said that this is the only name, and there are others here: another request of this
+/// server has got them since. That is so once.
+fn must_ask_again(state: &mut State, ino: Ino, place: (Ino, &[u8])) -> bool {
+    let name = counted_as(state, ino, place).ok().flatten();
+    let members = state.members.as_mut().filter(|_| state.backing.is_none());
+    members.zip(name).is_some_and(|(members, name)| members.asks_again(name))
+}
+
+/// A file of another member is about to lose one name, and to get another one, of which its home
+/// hears nothing: but it may have been asked to let one of them go not long ago. If it has not
+/// looked yet what has become of that, it hears that the old one is there; and that the other one
+/// is about to go, and not the new one.
 ///
 /// # Errors
 /// If it must wait for that; as [`elsewhere::look`]'s.
-pub(super) fn may_come(
+pub(super) fn may_move(
+    state: &mut State,
+    caller: &Caller,
+    ino: Ino,
+    (from, to): (Place<'_>, Place<'_>),
+) -> Result<()> {
+    has_kept(state, caller, ino, from)?;
+    if has_kept(state, caller, ino, to)? {
+        let by = state.members.as_ref().and_then(|members| members.asker());
+        is_let_go(state, caller, ino, from, by)?;
+        has_links(state, ino, names_here(state, ino).max(1));
+    }
+    Ok(())
+}
+
+/// A name of another member's file that its home was asked to let go is there, or is about to be.
+/// Whether it was not counted, and is now.
+///
+/// # Errors
+/// As those of [`may_move`].
+pub(super) fn has_kept(
     state: &mut State,
     caller: &Caller,
     ino: Ino,
     place: (Ino, &[u8]),
-) -> Result<()> {
-    let Some((file, directory, name)) = counted_as(state, ino, place)? else { return Ok(()) };
+) -> Result<bool> {
+    if state.backing.is_some() {
+        return Ok(false);
+    }
+    let Some(is) = counted_as(state, ino, place)? else { return Ok(false) };
     let members = state.members.as_ref();
-    if !members.is_some_and(|members| members.was_let_go_of((file, directory, &name))) {
-        return Ok(());
+    if !members.is_some_and(|members| members.was_let_go_of(&is, members.asker())) {
+        return Ok(false);
     }
-    let by = By { person: (*caller.person).clone(), what: Change::Gone(directory, name) };
+    let (file, directory, name) = is;
+    let by = By { person: (*caller.person).clone(), what: Change::Stays(directory, name) };
     match elsewhere::ask_home(state, file, &Work::Change(by.body()?)) {
-        Err(error) if error.kind != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind == ErrorKind::NotFound && !state.fetches.is_waiting() => Ok(false),
+        done => done.map(|_| true),
     }
+}
+
+/// How many names of a file the tables have in directories that are here.
+fn names_here(state: &State, ino: Ino) -> u32 {
+    let names = state.names.names_of(ino).into_iter();
+    names.filter(|(parent, _)| elsewhere::is_here(state, *parent)).count() as u32
 }
 
 /// Several names of one thing each are about to go at once, as [`may_lose`] has it of one: their
@@ -169,6 +219,7 @@ pub(super) fn may_lose_all(
             let Some((thing, work)) = to_let_go(state, caller, *ino, (*parent, name))? else {
                 continue;
             };
+            is_asked(state, *ino, (*parent, name), None);
             match requiring::need(state, thing, &work) {
                 Err(error) if state.fetches.is_waiting() => late = Err(error),
                 // It is heard of below.
@@ -185,7 +236,7 @@ pub(super) fn may_lose_all(
 /// What another member's file is called here it is counted as, at least: so it loses what it loses
 /// and no more, whatever was heard of it before.
 pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
-    let names = state.names.names_of(ino).len() as u32;
+    let names = names_here(state, ino);
     let links = state.attributes(ino).map_or(0, |is| is.links);
     if asking::number_of(state, ino).is_some() && links < names {
         has_links(state, ino, names);
@@ -302,12 +353,35 @@ fn has_lost_all(state: &mut State, ino: Ino) {
     state.look_again_at(ino);
 }
 
-/// Who has the directory says that a name of a file which was born here, and was let go, is none.
-pub fn has_gone(state: &mut State, ino: Ino, name: (Number, &[u8])) -> Outcome {
-    if state.names.is_leaving_as(ino, name) {
-        leaves_no_more(state, ino, name);
+/// Who has the directory says that a name of a file which was born here, and was let go, is one.
+///
+/// # Errors
+/// If it must wait; [`ErrorKind::NotFound`] if it was not, or is counted already.
+pub fn stays(state: &mut State, ino: Ino, name: (Number, &[u8])) -> Result<Outcome> {
+    if !state.names.is_leaving_as(ino, name) {
+        return Err(refuse(ErrorKind::NotFound, name.1));
     }
-    Outcome::Done(None)
+    elsewhere::file_is_here(state, ino, b"")?;
+    counts_again(state, ino, name);
+    Ok(Outcome::Done(None))
+}
+
+fn counts_again(state: &mut State, ino: Ino, name: (Number, &[u8])) {
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    has_links(state, ino, links.saturating_add(1));
+    leaves_no_more(state, ino, name);
+}
+
+/// A directory has come here, and something has this name in it: if that was to leave, it has
+/// stayed, and is counted before anything else becomes of it. Where there is a permanent store
+/// nothing does before that is known.
+pub fn has_come(state: &mut State, ino: Ino, (parent, name): (Ino, &[u8])) {
+    let directory = state.members.as_ref().and_then(|members| members.number(parent));
+    if let Some(directory) = directory.filter(|_| state.backing.is_none())
+        && state.names.is_leaving_as(ino, (directory, name))
+    {
+        counts_again(state, ino, (directory, name));
+    }
 }
 
 /// A member says that a file which was born here has lost the name under which it knew it. Whether

@@ -94,8 +94,10 @@ pub fn rename_here(
     state.quotas.permit(&shift)?;
     permit_moves(state, caller, (ino, (parent, name)), (back, (to_parent, to_name)))?;
     let back = back.map(|back| (back, (parent, name)));
-    for (ino, place) in [(ino, (to_parent, to_name))].into_iter().chain(back) {
-        counting::may_come(state, caller, ino, place)?;
+    let (old, new) = ((parent, name), (to_parent, to_name));
+    counting::may_move(state, caller, ino, (old, new))?;
+    if let Some((back, _)) = back {
+        counting::may_move(state, caller, back, (new, old))?;
     }
     if let (Some(there), RenameHow::Replace) = (there, how) {
         counting::may_lose(state, caller, there, (to_parent, to_name))?;

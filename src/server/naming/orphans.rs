@@ -1,23 +1,29 @@
 //! Files without name and openers.
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member};
+use terral_format::ids::{Ino, Member, Thing};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Attributes, Kind};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
-use crate::far::{asking, holders, layouts, lent};
+use crate::far::{asking, holders, layouts, lent, places};
 use crate::locks::releasing;
 use crate::naming::{counting, nodes};
 use crate::storage::{barring, closed};
 
 /// A file without name and openers: its bytes go. Who has the bytes of one without a name, or has
-/// shown it, is told.
+/// shown it, is told. What another member knows under other names has no place here.
 pub fn remove(state: &mut State, ino: Ino) {
     let Some(inode) = state.names.inode(ino) else { return };
     let is_nameless = inode.links == 0 && !inode.is(flag::NAMED);
     let is_nameless = is_nameless && inode.kind == Kind::File;
+    if inode.is(flag::FAR) && inode.links > 0 {
+        if let Some(number) = asking::number_of(state, ino) {
+            places::forget_unused(state, ino, Thing::File(number));
+        }
+        return;
+    }
     if let Some(number) = asking::number_of(state, ino).filter(|_| is_nameless) {
         // Where it was born its bytes go. Without random bits it is said when it is looked at anew.
         let _ = asking::gone(state, number);

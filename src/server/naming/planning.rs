@@ -38,16 +38,14 @@ pub(super) struct Change {
     /// Which it gets.
     pub gets: Vec<Name>,
     /// Which it loses of those that it has now.
-    loses: Vec<Name>,
+    pub loses: Vec<Name>,
 }
 
 impl Change {
-    /// As many as it has less afterwards; first those that an operation takes.
-    fn let_go(&self, lost: &[Name]) -> Vec<Name> {
-        let mut names = self.loses.clone();
-        names.sort_by_key(|name| !lost.contains(name));
-        names.truncate(self.loses.len().saturating_sub(self.gets.len()));
-        names
+    /// The first ones, as many as it has less afterwards.
+    fn let_go(&self) -> Vec<Name> {
+        let less = self.loses.len().saturating_sub(self.gets.len());
+        self.loses[..less].to_vec()
     }
 }
 
@@ -78,6 +76,8 @@ pub(super) struct Plan<'c> {
     elsewhere: BTreeMap<Ino, Vec<Set>>,
     /// Files that were born elsewhere and get names, and which operation gives the first one.
     given: BTreeMap<Ino, u32>,
+    /// Of how many of these names its home counts already.
+    kept: BTreeMap<Ino, u32>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
     /// Another member is to know of it, too, if it is prepared anywhere.
@@ -88,7 +88,7 @@ impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, given, prepared, copied) = Default::default();
+        let (shift, elsewhere, given, kept, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -103,6 +103,7 @@ impl<'c> Plan<'c> {
             shift,
             elsewhere,
             given,
+            kept,
             prepared,
             copied,
         }
@@ -296,6 +297,12 @@ impl<'c> Plan<'c> {
                 all.entry(is).or_default().gets.push(place());
             }
         }
+        // First those that an operation takes: these are let go.
+        for (ino, lost) in &self.lost {
+            if let Some(change) = all.get_mut(ino) {
+                change.loses.sort_by_key(|name| !lost.contains(name));
+            }
+        }
         all
     }
 
@@ -307,9 +314,9 @@ impl<'c> Plan<'c> {
         changes: &BTreeMap<Ino, Change>,
     ) -> BTreeMap<Ino, Vec<Name>> {
         let names = |(ino, lost): (&Ino, &Vec<Name>)| {
-            let change = changes.get(ino).filter(|_| asking::number_of(state, *ino).is_some());
-            let names = change.map_or_else(|| lost.clone(), |change| change.let_go(lost));
-            (*ino, names)
+            let is_others = asking::number_of(state, *ino).is_some();
+            let changed = || changes.get(ino).map(Change::let_go);
+            (*ino, if is_others { changed().unwrap_or_default() } else { lost.clone() })
         };
         self.lost.iter().map(names).collect()
     }
@@ -320,9 +327,15 @@ impl<'c> Plan<'c> {
         let given = self.given.iter().filter_map(|(ino, operation)| {
             let change = changes.get(ino)?;
             let names = change.gets.len().saturating_sub(change.loses.len()) as u32;
+            let names = names.saturating_sub(self.kept.get(ino).copied().unwrap_or_default());
             (names > 0).then_some((*ino, Gets { operation: *operation, names }))
         });
         given.collect()
+    }
+
+    /// One that it gives to this its home counts already.
+    pub fn has_kept(&mut self, ino: Ino) {
+        *self.kept.entry(ino).or_default() += 1;
     }
 
     /// Whether homes are to do something once this comes to be.

@@ -11,7 +11,9 @@
 //! is in doubt (`doubts`), and who tells whom (`sharing/transacting`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
+use rustc_hash::FxHasher;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Ino, Member, Number, Thing};
@@ -35,6 +37,7 @@ use crate::naming::{counting, doubts, elsewhere, further, permitting, xattr_requ
 const WRITE: u32 = 2;
 
 /// What a home is to do to a file of its.
+#[derive(Hash)]
 struct Part {
     home: Number,
     sets: Vec<Set>,
@@ -51,7 +54,7 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
         return Ok(());
     }
     let files: Vec<Number> = all.iter().map(|part| part.home).collect();
-    let (of, witness) = begun(state, plan.is_copied(), &files)?;
+    let (of, witness) = begun(state, plan.is_copied(), &all)?;
     for Part { home, sets, gets } in all {
         let what = match (gets, witness) {
             (Some(gets), witness) => Change::PrepareNames(of, sets, gets, witness),
@@ -97,15 +100,20 @@ fn parts(state: &State, plan: &Plan<'_>) -> Result<Vec<Part>> {
 fn begun(
     state: &mut State,
     copied: bool,
-    files: &[Number],
+    parts: &[Part],
 ) -> Result<(TransactionId, Option<Member>)> {
     let late = || Error::new(ErrorKind::Busy, "nobody waits for it");
     let number = state.world.random()? as u64;
     let members = state.members.as_mut().ok_or_else(late)?;
     let asker = members.asker().ok_or_else(late)?;
-    let homes = files.iter().map(|file| file.born()).collect();
+    let homes = parts.iter().map(|part| part.home.born()).collect();
     let witness = copied.then(|| members.witness_for(&homes).ok_or_else(nobody_else));
-    Ok(members.begins_transaction(asker, (number, witness.transpose()?)))
+    let mut hasher = FxHasher::default();
+    parts.hash(&mut hasher);
+    let what = hasher.finish();
+    // An id is for the same of the same files: another request here may have changed these since.
+    let begun = members.begins_transaction(asker, what, (number, witness.transpose()?));
+    begun.ok_or_else(|| requiring::anew(state))
 }
 
 fn nobody_else() -> Error {

@@ -369,7 +369,7 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
         }
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
         Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
-        Change::Gone(directory, name) => Ok(counting::has_gone(state, parent, (directory, &name))),
+        Change::Stays(directory, name) => counting::stays(state, parent, (directory, &name)),
         Change::Swap(directory, name) => {
             exchanging::is_swappable(state, parent, (directory, &name))?;
             Ok(Outcome::Done(None))

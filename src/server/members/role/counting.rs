@@ -6,12 +6,15 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number};
+use terral_format::ids::{Asker, Ino, Member, Number};
 
 use super::Members;
 
 /// So many names are remembered that were let go: a file that gets one of them again does so soon.
 const LET_GO: usize = 256;
+
+/// As what the home of a file knows a name of it: which file, in which directory, and how called.
+pub type Counted = (Number, Number, Vec<u8>);
 
 /// All of it.
 #[derive(Default)]
@@ -19,7 +22,9 @@ pub(super) struct Counting {
     /// What each has said last of a file, and whether it is counted.
     lost: BTreeMap<(Ino, Member), (u64, bool)>,
     /// A file, a directory, and its name there. As long as this process lives.
-    let_go: VecDeque<(Number, Number, Vec<u8>)>,
+    let_go: VecDeque<(Counted, Option<Asker>)>,
+    /// Which of them was asked about once more.
+    again: Option<Counted>,
 }
 
 impl Counting {
@@ -43,18 +48,25 @@ impl Members {
         lost.chain(self.inviting.snapshot())
     }
 
-    /// The home of a file has let a name of it go, which others have, too.
-    pub fn has_let_go(&mut self, name: (Number, Number, Vec<u8>)) {
+    /// The home of a file is asked to let a name of it go; `by`: so that this request can move it.
+    pub fn has_let_go(&mut self, name: Counted, by: Option<Asker>) {
         let names = &mut self.counting.let_go;
-        names.retain(|is| *is != name);
+        names.retain(|(is, _)| *is != name);
         names.truncate(LET_GO - 1);
-        names.push_front(name);
+        names.push_front((name, by));
     }
 
-    /// Whether it has, not long ago.
-    pub fn was_let_go_of(&self, (file, directory, name): (Number, Number, &[u8])) -> bool {
+    /// Whether its home is to be asked once more about a name: not if it was just now.
+    pub fn asks_again(&mut self, name: Counted) -> bool {
+        let is_new = self.counting.again.as_ref() != Some(&name);
+        self.counting.again = is_new.then_some(name);
+        is_new
+    }
+
+    /// Whether it was, not long ago; but for this request, to move it.
+    pub fn was_let_go_of(&self, name: &Counted, but: Option<Asker>) -> bool {
         let mut names = self.counting.let_go.iter();
-        names.any(|(of, at, is)| *of == file && *at == directory && is == name)
+        names.any(|(is, by)| is == name && (by.is_none() || *by != but))
     }
 
     /// Whether a member has said before that a file has lost a name.

@@ -45,6 +45,8 @@ pub struct Doubt {
 struct Undecided {
     of: TransactionId,
     witness: Option<Member>,
+    /// What tells what is asked of homes for it from all else.
+    what: u64,
 }
 
 /// Who was asked to know of one, too.
@@ -180,15 +182,16 @@ fn parts<'a>(
 
 impl Members {
     /// The transaction that a request is about to decide, and its witness: with this number, and
-    /// this one, unless it has begun.
+    /// this one, unless it has begun; `None`: with something else for homes to do.
     pub fn begins_transaction(
         &mut self,
         asker: Asker,
+        what: u64,
         (number, witness): (u64, Option<Member>),
-    ) -> (TransactionId, Option<Member>) {
-        let new = Undecided { of: TransactionId { by: self.me(), number }, witness };
-        let Undecided { of, witness } = *self.transactions.undecided.entry(asker).or_insert(new);
-        (of, witness)
+    ) -> Option<(TransactionId, Option<Member>)> {
+        let new = Undecided { of: TransactionId { by: self.me(), number }, witness, what };
+        let begun = *self.transactions.undecided.entry(asker).or_insert(new);
+        (begun.what == what).then_some((begun.of, begun.witness))
     }
 
     /// Who may know of a transaction, too, that is prepared at these homes: one that answers, as

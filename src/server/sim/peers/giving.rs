@@ -20,7 +20,7 @@ use super::preparing::{
 use super::transacting::{Step, moved, names, transact, ways};
 use super::{Handled, Peers};
 
-const fn given<'a>(from: &'a [u8], to: &'a [u8]) -> Step<'a> {
+pub(super) const fn given<'a>(from: &'a [u8], to: &'a [u8]) -> Step<'a> {
     Operation::Link { from, to }
 }
 

@@ -57,6 +57,7 @@ mod holding;
 mod hostile_user;
 mod idle;
 mod keeping;
+mod kept_names;
 mod large;
 mod lending;
 mod listing;

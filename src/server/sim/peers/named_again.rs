@@ -11,10 +11,10 @@ use super::further::{asks, goes_on, is_sound, link, links, makes, nameless, rest
 use super::transacting::{Step, moved, transact};
 use super::{Peers, dir};
 
-const ONE: &[u8] = b"one";
+pub(super) const ONE: &[u8] = b"one";
 
 /// A file of one server that has two names in a directory of another one.
-fn some() -> Peers {
+pub(super) fn some() -> Peers {
     let mut peers = Peers::new(41, 3);
     peers.make_directory(0, b"d").expect("made");
     makes(&mut peers, 1, b"d/a", ONE);
@@ -53,7 +53,7 @@ fn a_name_that_another_one_takes_in_the_same_transaction_is_counted_once() {
     }
 }
 
-fn mv(peers: &mut Peers, from: &[u8], to: &[u8], how: RenameHow) {
+pub(super) fn mv(peers: &mut Peers, from: &[u8], to: &[u8], how: RenameHow) {
     peers.ask(0, Request::Rename { from, to, how }).expect("moved");
 }
 
