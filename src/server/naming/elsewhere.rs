@@ -282,7 +282,8 @@ pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino
         let inode = state.names.inode(*ino);
         inode.is_some_and(|inode| inode.is_directory() && inode.is(flag::NAMED))
     };
-    if !state.names.resting().is_empty() && known.iter().chain(&is).any(stays) {
+    let rests = !state.names.resting().is_empty() && !is.is_some_and(|ino| is_new(state, ino));
+    if rests && known.iter().chain(&is).any(stays) {
         return;
     }
     if known.is_some() {
@@ -296,6 +297,13 @@ pub fn is_called(state: &mut State, (parent, name): (Ino, &[u8]), is: Option<Ino
     if named && has_name_too(state, (parent, name), ino).is_ok() && borrowed {
         state.names.may_look(parent, flag::BORROWED);
     }
+}
+
+/// Whether it is a file that was created here and has no name yet. Who gives it one has its
+/// directory, so that nobody is moving what had that name; and it is not brought without.
+fn is_new(state: &State, ino: Ino) -> bool {
+    let own = |inode: Inode| inode.kind == Kind::File && !inode.is(flag::FAR);
+    state.names.inode(ino).is_some_and(|inode| own(inode) && !inode.is(flag::NAMED))
 }
 
 fn is_file(state: &State, ino: Ino) -> bool {

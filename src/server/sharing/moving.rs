@@ -6,6 +6,7 @@
 //!
 //! Invariants: it rests until it is told, also another process of it. As long as it does, no look
 //! changes what the tables have as the place of a directory: it is by that that files are brought.
+//! Only a file that is created here takes its name all the same.
 //! Not here: when the drain begins nothing (`drain/turns`), and who moves (`members/moving`).
 
 use terral_format::disk::membership::Membership;

@@ -10,6 +10,7 @@ use terral_store::backing::scripted::Body;
 
 use super::further::{asks, goes_on, link, makes, rest, says, some};
 use super::{OF_MOVES, Peers, Result, dir};
+use crate::core::state::State;
 use crate::naming::exchanging::is_ahead;
 use crate::sim::client::CREATE;
 
@@ -311,4 +312,43 @@ fn who_has_directories_back_before_he_hears_that_nothing_changes_places_keeps_th
     given_up(false, false);
     given_up(true, false);
     given_up(true, true);
+}
+
+/// A file is created, where its directory is another server's, under the name that a directory had
+/// here, of which nobody has said that it is gone: while a third server moves another one, so that
+/// nothing is brought and no directory loses its place by a look.
+fn created_meanwhile(how: RenameHow) {
+    let mut peers = begin(true, 48);
+    for path in [&b"b"[..], b"b/b"] {
+        peers.make_directory(2, path).expect("made");
+    }
+    rest(&mut peers);
+    assert_eq!(peers.stat(1, b"b/b").expect("it is there").kind, Kind::Directory);
+    peers.ask(2, Request::RemoveDirectory(b"b/b")).expect("removed");
+    let to = if how == RenameHow::Exchange { &b"e/sub"[..] } else { b"e/new" };
+    let asked = asks(&mut peers, 0, Request::Rename { from: b"d/sub", to, how });
+    let rests = |peers: &mut Peers| {
+        let rests = |state: &State| !state.names.resting().is_empty();
+        peers.sims[1].with(|server| rests(&server.lock())) == Some(true)
+    };
+    let mut done = false;
+    while !rests(&mut peers) {
+        done = done || goes_on(&mut peers, 0, &asked, 1);
+    }
+    peers.create(1, b"b/b").expect("the name is free");
+    assert!(rests(&mut peers), "it was created while directories were on their way");
+    assert!(done || goes_on(&mut peers, 0, &asked, 1000), "it waits for ever");
+    for _ in 0..2 {
+        for at in 0..3 {
+            assert_eq!(peers.stat(at, b"b/b").expect("it is there").kind, Kind::File, "{how:?}");
+        }
+        arrives(&mut peers);
+    }
+    assert!(is_there(&peers, b"b/b", b""), "{how:?}");
+}
+
+#[test]
+fn what_is_created_where_a_directory_was_arrives_though_others_are_on_their_way() {
+    created_meanwhile(RenameHow::Exchange);
+    created_meanwhile(RenameHow::Replace);
 }
