@@ -31,6 +31,9 @@ const RSH: &str = "ssh -o BatchMode=yes -o ServerAliveInterval=15 -o ServerAlive
 const SRUN: &str = "srun --overlap --nodes=1 --ntasks=1 --mem=0 --cpu-bind=none --mpi=none \
                     --unbuffered --quiet --nodelist";
 const POLL: Duration = Duration::from_millis(5);
+/// Who is gone, and whose pipe others keep open, is heard for so long.
+const LAST: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::ZERO;
 /// So much may be said that was not taken in yet.
 const SAID_MOST: usize = 64;
 
@@ -198,6 +201,21 @@ impl Listener {
     }
 }
 
+/// What waits to be heard of a machine, and whether nothing more comes. Of one that is `gone` that
+/// is waited for, but not for long: others may have its pipe open.
+fn taken(said: &mpsc::Receiver<Report>, gone: bool) -> (Vec<Report>, bool) {
+    let (until, mut all) = (Instant::now() + LAST, Vec::new());
+    while all.len() <= SAID_MOST {
+        let left = if gone { until.saturating_duration_since(Instant::now()) } else { AT_ONCE };
+        match said.recv_timeout(left) {
+            Ok(report) => all.push(report),
+            Err(mpsc::RecvTimeoutError::Timeout) => return (all, false),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return (all, true),
+        }
+    }
+    (all, false)
+}
+
 impl Machine {
     /// Has a server started there, which will join by this invitation, once it was reached.
     ///
@@ -225,14 +243,31 @@ impl Machine {
     ) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let program = command.get_program().to_owned();
-        let mut child =
-            command.spawn().with_context(|| format!("{host}: {}", program.display()))?;
-        let voice = child.stdin.take().map(Voice::new);
+        // What may fail comes before there is a process, or that is ended.
         let mut machine = Machine::new(host, supply, invitation)?;
-        if let Some(stdout) = child.stdout.take() {
-            machine.listen((instance, of_user), BufReader::new(stdout));
+        let child = command.spawn().with_context(|| format!("{host}: {}", program.display()))?;
+        let child = machine.child.insert(child);
+        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+        let ways = stdin.zip(stdout).context("no way to it").and_then(|(stdin, stdout)| {
+            machine.listen((instance, of_user), BufReader::new(stdout))?;
+            Ok(Voice::new(stdin)?)
+        });
+        match ways {
+            Ok(voice) => machine.voice = Some(voice),
+            Err(error) => {
+                machine.kill();
+                return Err(error);
+            }
         }
-        Ok(Machine { child: Some(child), voice, ..machine })
+        Ok(machine)
+    }
+
+    /// Its process is no more, and nothing is left of it.
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 
     /// One that has come by itself, by this way: it is reached.
@@ -247,8 +282,8 @@ impl Machine {
         invitation: String,
     ) -> Result<Self> {
         let mut machine = Machine::new(host, supply, invitation)?;
-        machine.listen((instance, false), from);
-        let voice = Some(Voice::new(Way(to)));
+        machine.listen((instance, false), from)?;
+        let voice = Some(Voice::new(Way(to))?);
         Ok(Machine { stage: Stage::Reached, voice, ..machine })
     }
 
@@ -279,26 +314,23 @@ impl Machine {
         &mut self,
         (instance, of_user): (&str, bool),
         mut from: impl BufRead + Send + 'static,
-    ) {
+    ) -> std::io::Result<()> {
         // One that says more than is heard waits.
         let (says, said) = mpsc::sync_channel(SAID_MOST);
         let (host, over) = (self.host.clone(), self.over.clone());
         let listener = Listener { host, instance: instance.into(), of_user, over };
-        std::thread::spawn(move || listener.listen(&mut from, &says));
+        std::thread::Builder::new().spawn(move || listener.listen(&mut from, &says))?;
         self.said = said;
+        Ok(())
     }
 
-    /// Takes in what it has said. False: it is gone, and has said all.
+    /// Takes in what it has said, as far as that waits now. False: it is gone, and has said all; or
+    /// what it has left behind has its pipe open still, and is not waited for.
     pub fn hear(&mut self) -> bool {
         let gone = self.has_ended();
-        loop {
-            match self.said.try_recv() {
-                Ok(report) => self.take(report),
-                Err(mpsc::TryRecvError::Empty) if gone => std::thread::sleep(POLL),
-                Err(mpsc::TryRecvError::Empty) => return true,
-                Err(mpsc::TryRecvError::Disconnected) => return !gone && self.child.is_some(),
-            }
-        }
+        let (said, ended) = taken(&self.said, gone);
+        said.into_iter().for_each(|report| self.take(report));
+        !gone && (!ended || self.child.is_some())
     }
 
     fn take(&mut self, report: Report) {
@@ -373,13 +405,12 @@ impl Machine {
         while self.hear() {
             if Instant::now() > until {
                 say(format_args!("{}: does not end: look there for `terral host`", self.host));
-                if let Some(child) = &mut self.child {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                }
-                return;
+                return self.kill();
             }
             std::thread::sleep(POLL);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,19 +31,22 @@ pub struct Voice {
 
 impl Voice {
     /// Into this pipe, which is closed once nothing more is said.
-    pub fn new(mut pipe: impl Write + Send + 'static) -> Voice {
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub fn new(mut pipe: impl Write + Send + 'static) -> std::io::Result<Voice> {
         let (says, said) = mpsc::channel();
         let spoken = Arc::new(Spoken::default());
         let of_thread = spoken.clone();
-        std::thread::spawn(move || {
+        std::thread::Builder::new().spawn(move || {
             // One that is gone is seen to be.
             while let Ok(said) = said.recv() {
                 if of_thread.say(&mut pipe, &said).is_err() {
                     return;
                 }
             }
-        });
-        Voice { says, spoken }
+        })?;
+        Ok(Voice { says, spoken })
     }
 
     /// Says a line, without its end.
