@@ -106,6 +106,7 @@ pub use terral_format::wire::message::{
 pub use terral_format::wire::person::Person;
 pub use terral_format::wire::placement::{Layout, LayoutPolicy, Placement, STRIPE_UNIT, Stripe};
 pub use terral_format::wire::roster::{Consistency, Policy};
+pub use terral_format::wire::starting::{self, Needed, Started};
 pub use terral_format::wire::status::{
     Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other, PoolStatus,
 };
@@ -121,6 +122,7 @@ pub use terral_transport::limit;
 pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::own_files;
+pub use terral_transport::peer::PeerProcess;
 pub use terral_transport::permission::{acting, as_person, as_real, ids_changed};
 pub use terral_transport::process::leave_behind;
 pub use terral_transport::program::copied;

@@ -281,6 +281,8 @@ pub enum Control {
     /// To a control that has taken over, first of all in a session: these were removed, at most
     /// [`REMOVED_MAX`].
     Removed(Vec<(Member, Standing)>),
+    /// To the control: this user's server is needed, and there is no session with it.
+    Needs(Member),
 }
 
 /// A frame between two servers.
@@ -345,7 +347,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
         Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
-        Control::Removed(_) => &[],
+        Control::Removed(_) | Control::Needs(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -375,6 +377,7 @@ impl Control {
         match self {
             Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,
             Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Removed(_) => true,
+            Control::Needs(_) => true,
             Control::Roster(_) | Control::Moving(_) | Control::Time { .. } => false,
             Control::Refuses(_) => false,
         }

@@ -80,6 +80,8 @@ pub struct Links<'s> {
     removed: BTreeSet<Member>,
     /// Who speaks for one user alone.
     users: BTreeSet<Member>,
+    /// Those of them that something is wanted of, without a session: since when.
+    needed: BTreeMap<Member, Moment>,
     ticked: Moment,
     /// When the control was asked last what time it has.
     asked: Moment,
@@ -148,6 +150,7 @@ impl<'s> Links<'s> {
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
             users: BTreeSet::new(),
+            needed: BTreeMap::new(),
             ticked,
             asked: ticked,
             is_told: false,
@@ -201,11 +204,12 @@ impl<'s> Links<'s> {
         self.telling.tick();
         self.tell_unclaimed(None);
         self.hear(Input::Tick);
+        self.say_who_is_needed();
         self.ask_time();
         linking::tick(&mut self.shared.lock_for_links());
         let mut state = self.shared.lock_for_links();
         let now = state.world.now();
-        state.members.iter_mut().for_each(|members| members.nobody_starts_them(now));
+        state.members.iter_mut().for_each(|members| members.does_nobody_start_them(now));
         if state.orphaned || departing::departs(&state) {
             // It ends once the others have been silent for long, or the control has let it go.
             drop(state);

@@ -4,19 +4,22 @@
 //! session.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use terral_format::ids::Member;
 use terral_format::wire::far::Written;
-use terral_format::wire::peers::Frame;
+use terral_format::wire::peers::{Frame, Message};
 use terral_format::wire::roster::{Control, Tag};
 use terral_network::endpoint::{Endpoint, Refused};
 
 use super::{Links, SHORT};
 use crate::far::linking;
-use crate::sharing::{departing, ruling};
+use crate::sharing::{departing, ruling, starting};
 
 /// Bytes of a file that go from where they lie, as they are so many.
 const LONG: usize = 64 << 10;
+/// Who wants something of a user's server waits so long for it.
+const WAITED: Duration = Duration::from_secs(60);
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
 /// So many bytes may wait for a user's server to read them, and so many frames.
@@ -71,6 +74,9 @@ impl Links<'_> {
     fn say_frames(&mut self, frames: Vec<(Member, Frame)>) {
         for (to, frame) in frames {
             let mut bytes = vec![Tag::Protocol as u8];
+            if frame.messages.iter().any(|said| matches!(said, Message::Want { .. })) {
+                self.is_needed(to);
+            }
             if frame.write(&mut bytes).is_ok() {
                 self.count(to, !frame.messages.is_empty());
                 self.send_in_parts(to, bytes);
@@ -138,6 +144,9 @@ impl Links<'_> {
 
     fn say_tagged(&mut self, tag: Tag, frames: Vec<(Member, Written)>) {
         for (to, Written { head, bytes }) in frames {
+            if tag == Tag::Question {
+                self.is_needed(to);
+            }
             let head = [&[tag as u8], head.as_slice()].concat();
             self.count(to, true);
             self.send_written(to, Written { head, bytes });
@@ -148,6 +157,32 @@ impl Links<'_> {
     fn count(&self, to: Member, one: bool) {
         if one && self.sessions.contains_key(&to) {
             self.traffic.operation();
+        }
+    }
+
+    /// Something is wanted of a member.
+    fn is_needed(&mut self, member: Member) {
+        if self.users.contains(&member) && !self.sessions.contains_key(&member) {
+            self.needed.insert(member, self.tcp.now());
+        }
+    }
+
+    /// Users' servers that something is wanted of, and there is no session with them: who has them
+    /// started hears so, for as long as somebody may wait for what he wants.
+    pub(super) fn say_who_is_needed(&mut self) {
+        let (sessions, now) = (&self.sessions, self.tcp.now());
+        self.needed.retain(|member, at| !sessions.contains_key(member) && now < *at + WAITED);
+        let needed: Vec<Member> = self.needed.keys().copied().collect();
+        for member in needed {
+            let mut state = self.shared.lock_for_links();
+            let Some(members) = &state.members else { return };
+            let (me, control) = (members.me(), members.control());
+            if me == control {
+                starting::is_needed(&mut state, me, member);
+                continue;
+            }
+            drop(state);
+            self.say(control, &Control::Needs(member));
         }
     }
 
