@@ -35,6 +35,8 @@ pub struct Machine {
     pub home: tempfile::TempDir,
     pub name: String,
     pub server: Child,
+    /// Users beside those of all tests.
+    pub more: Vec<u32>,
 }
 
 pub fn set(path: &Path, owner: u32, mode: u32) {
@@ -49,6 +51,17 @@ pub fn text(output: &Output) -> String {
 
 impl Machine {
     pub fn begin(test: &str) -> Machine {
+        Machine::begin_known(test, &[])
+    }
+
+    /// The same, where the system knows these, by name, number, and shell: in a mount namespace of
+    /// the server's own.
+    pub fn begin_known(test: &str, users: &[(&str, u32, &str)]) -> Machine {
+        Machine::begin_idle(test, users, "10m")
+    }
+
+    /// The same, where a server that nobody needs ends after so long.
+    pub fn begin_idle(test: &str, users: &[(&str, u32, &str)], idle: &str) -> Machine {
         let home = tempfile::tempdir_in("/var/tmp").expect("directory");
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
         for program in ["terral", "libterral_preload.so"] {
@@ -67,12 +80,25 @@ impl Machine {
         fs::write(dir.join("alice/before"), "was there").expect("writes");
         set(&dir.join("alice/before"), ALICE, 0o600);
         let name = format!("users-{test}-{}", std::process::id());
-        let server = Machine::serve(home.path(), &name);
-        Machine { home, name, server }
+        let server = Machine::serve(home.path(), &name, users, idle);
+        let more = users.iter().map(|(_, user, _)| *user).collect();
+        Machine { home, name, server, more }
     }
 
-    fn serve(home: &Path, name: &str) -> Child {
+    fn serve(home: &Path, name: &str, users: &[(&str, u32, &str)], idle: &str) -> Child {
         let mut command = Command::new(home.join("terral"));
+        if !users.is_empty() {
+            let line = |(name, user, shell): &(&str, u32, &str)| {
+                format!("{name}:x:{user}:{user}::/:{shell}\n")
+            };
+            let known = fs::read_to_string("/etc/passwd").expect("there");
+            let all = [known, users.iter().map(line).collect()].concat();
+            fs::write(home.join("passwd"), all).expect("writes");
+            let script = "mount --bind \"$0\" /etc/passwd && exec \"$@\"";
+            command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", script]).arg(home.join("passwd"));
+            command.arg(home.join("terral"));
+        }
         command.args([
             "serve",
             "--users",
@@ -82,6 +108,8 @@ impl Machine {
             "256M",
             "--user-memory",
             "128M",
+            "--user-idle",
+            idle,
             "--to",
         ]);
         command.arg(home.join("dir")).current_dir("/");
@@ -129,6 +157,10 @@ impl Machine {
         assert!(!output.status.success() && refused, "{user}: {script}: {said}");
     }
 
+    fn users(&self) -> Vec<u32> {
+        [&[0, ALICE, BOB, NOBODY][..], &self.more].concat()
+    }
+
     pub fn instance(&self, user: u32) -> PathBuf {
         Path::new("/dev/shm").join(format!("terral-{user}")).join(&self.name)
     }
@@ -164,7 +196,7 @@ impl Machine {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         let ended = self.server.wait().expect("ends");
         assert!(ended.success(), "{ended}");
-        for user in [0, ALICE, BOB, NOBODY] {
+        for user in self.users() {
             assert!(!self.instance(user).exists(), "{user}'s memory is left");
             let begin = Instant::now();
             while !self.processes(user).is_empty() {
@@ -182,7 +214,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
-        for user in [ALICE, BOB, NOBODY, 0] {
+        for user in self.users() {
             for (pid, _) in self.processes(user) {
                 let pid = rustix::process::Pid::from_raw(pid as i32).expect("one");
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);

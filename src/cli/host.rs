@@ -23,6 +23,7 @@ use crate::instances;
 use crate::limits::Limits;
 use crate::partition;
 use crate::progress::{self, Ending, status_when_told};
+use crate::quiet::{Quiet, needed};
 use crate::report::code;
 use crate::same::Build;
 use crate::search::{Place, Wanted};
@@ -240,6 +241,7 @@ impl Hosted {
     /// Does what the launcher says, until the run is over.
     fn obey(mut self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
         let (mut told, mut looks) = (None, 0_u32);
+        let mut quiet = Quiet::default();
         let mut unused: Option<Instant> = None;
         loop {
             match orders.recv_timeout(LOOK) {
@@ -257,6 +259,12 @@ impl Hosted {
                     Ok(()) => report(&Report::Ahead),
                     Err(error) => report(&Report::Failed(format!("{error:#}"))),
                 },
+                Ok(Order::Rest(ms)) => {
+                    let (is, now) = (self.client.status().map(|is| needed(&is)), Instant::now());
+                    if is.is_ok_and(|is| quiet.for_long(is, Duration::from_millis(ms), now)) {
+                        return self.rest();
+                    }
+                }
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),
                 Err(RecvTimeoutError::Timeout) => {
@@ -305,6 +313,15 @@ impl Hosted {
         }
         let ending = progress::pay_off(&self.client, &self.signals, None)?;
         self.end(matches!(ending, Ending::Paid(_)))
+    }
+
+    /// Nobody needs anything: the server ends, with all in its memory, where the next one finds it.
+    fn rest(self) -> Result<u8> {
+        let restarts = self.server.restarts();
+        self.server.put_to_rest();
+        let owes = is_left(&self.instance);
+        report(&Report::Ended(End { owes, restarts, strays: Vec::new() }));
+        Ok(0)
     }
 
     /// Ends the server: `whole` if it is expected to owe nothing.

@@ -86,6 +86,8 @@ mod lock;
 mod strays;
 
 mod entrance;
+mod quiet;
+
 mod host;
 mod voice;
 

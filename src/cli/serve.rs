@@ -101,6 +101,11 @@ pub struct Arguments {
     /// least]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "users")]
     pub user_memory: Option<u64>,
+    /// With --users: the server of a user who has not come ends when others have needed nothing of
+    /// his for so long (30, 90s, 10m, 2h)
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, requires = "users",
+        default_value = "10m")]
+    pub user_idle: Duration,
     #[command(flatten)]
     partition: Partition,
     #[command(flatten)]

@@ -288,6 +288,18 @@ impl Server {
         Ok(())
     }
 
+    /// Ends it as if it was killed: all stays in its memory, and another one goes on with that.
+    pub fn put_to_rest(self) {
+        self.may_end();
+        while !self.watcher.is_finished() {
+            let pid = Pid::from_raw(self.watched.pid.load(Ordering::SeqCst) as i32);
+            // It is our child and not reaped, or this does nothing.
+            let _ = pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.join();
+    }
+
     /// From now on it may end.
     fn may_end(&self) {
         self.watched.expected_to_end.store(true, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
-use terral_client::Person;
+use terral_client::{PeerProcess, Person};
 
 use crate::limits::Limits;
 
@@ -20,6 +20,14 @@ use crate::limits::Limits;
 pub const PROGRAMS: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Numbers of users that are given to others.
 const RANGES: &str = "/etc/subuid";
+/// Which numbers are persons'.
+const DEFINITIONS: &str = "/etc/login.defs";
+/// The first one, unless that says otherwise.
+const LEAST: u32 = 1000;
+/// Those by which kernel and file systems mean nobody.
+const NOBODY: [u32; 3] = [65_534, 65_535, u32::MAX];
+/// What is no shell, and whose it is may not log in.
+const NO_SHELLS: [&str; 5] = ["nologin", "false", "sync", "halt", "shutdown"];
 /// Longest login name that a directory gets.
 const NAME_MAX: usize = 64;
 
@@ -34,12 +42,13 @@ impl User {
     /// If that is gone, or is several users at once.
     pub fn of_peer(stream: &UnixStream) -> Result<(User, Limits)> {
         let peer = rustix::net::sockopt::socket_peercred(stream).context("who knocks")?;
-        let (pid, user) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        let status = status.context("who knocks is gone")?;
-        let same = std::fs::read_link(format!("/proc/{pid}/ns/user"))
-            .context("who knocks is gone")?
-            == std::fs::read_link("/proc/self/ns/user")?;
+        let (pid, user) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+        let gone = "who knocks is gone";
+        // All of it is of one process: another one may have its number by now.
+        let process = PeerProcess::of(stream, pid).context(gone)?;
+        let status = process.read("status").context(gone)?;
+        let same = process.link("ns/user").context(gone)?;
+        let same = same == std::fs::read_link("/proc/self/ns/user")?;
         ensure!(same, "who knocks is in a user namespace of his own: come from outside of it");
         let ids = |name: &str| -> Result<Vec<u32>> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -50,8 +59,27 @@ impl User {
         let is_one = ids("Uid:")? == [user; 4] && ids("Gid:")? == [group; 4];
         ensure!(is_one, "who knocks is several users, or groups, at once");
         let groups = ids("Groups:")?;
-        let limits = Limits::of(pid.get())?;
+        let limits = Limits::read(&process.read("limits").context(gone)?)?;
         Ok((User(Person { user, group, groups }), limits))
+    }
+
+    /// Whom the system knows by this number (getent(1), id(1)), if he is a person who may log in:
+    /// for his server to be started for others, who has not come himself.
+    ///
+    /// # Errors
+    /// If he is none; says why.
+    pub fn of_number(user: u32) -> Result<User> {
+        let definitions = std::fs::read_to_string(DEFINITIONS).unwrap_or_default();
+        let least = least_number(&definitions);
+        ensure!(user >= least, "the system's, not a person's: below UID_MIN, {least}");
+        ensure!(!NOBODY.contains(&user), "nobody's");
+        let said = asked(&["getent", "passwd", &user.to_string()]).unwrap_or_default();
+        let (name, group) = account(&said, user)?;
+        ensure!(group != 0, "his group is root's");
+        let said = asked(&["id", "-G", "--", &name]).context("his groups are not known")?;
+        let groups: Result<Vec<u32>, _> = said.split_whitespace().map(str::parse).collect();
+        let groups = groups.context("his groups are not known")?;
+        Ok(User(Person { user, group, groups }))
     }
 
     /// His login name, if it may be that of a directory.
@@ -69,10 +97,7 @@ impl User {
     /// As the system knows him (getent(1)), if it does.
     fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
-        let mut getent = Command::new("timeout");
-        getent.env_clear().env("PATH", PROGRAMS).current_dir("/");
-        getent.args(["10", "getent", "passwd", &user]).stdin(Stdio::null()).stderr(Stdio::null());
-        let said = String::from_utf8(getent.output().ok()?.stdout).ok()?;
+        let said = asked(&["getent", "passwd", &user])?;
         let mut fields = said.lines().next()?.split(':');
         let name = fields.next()?.to_owned();
         (fields.nth(1)? == user).then_some(name)
@@ -105,6 +130,32 @@ impl User {
         ensure!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err(), "still root");
         Ok(())
     }
+}
+
+/// What a program of the system's says.
+fn asked(words: &[&str]) -> Option<String> {
+    let mut asks = Command::new("timeout");
+    asks.env_clear().env("PATH", PROGRAMS).current_dir("/").arg("10").args(words);
+    let said = asks.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    if said.status.success() { String::from_utf8(said.stdout).ok() } else { None }
+}
+
+/// The first number that is a person's (login.defs(5)).
+fn least_number(definitions: &str) -> u32 {
+    let line = definitions.lines().find_map(|line| line.trim().strip_prefix("UID_MIN"));
+    line.and_then(|rest| rest.trim().parse().ok()).unwrap_or(LEAST)
+}
+
+/// The name and group of a person who may log in, by his line (passwd(5)).
+fn account(said: &str, user: u32) -> Result<(String, u32)> {
+    let nobody = || format!("{user}: no user of this system");
+    let line = said.lines().next().with_context(nobody)?;
+    let fields: Vec<&str> = line.split(':').collect();
+    let [name, _, number, group, _, _, shell] = fields[..] else { bail!(nobody()) };
+    ensure!(number == user.to_string(), nobody());
+    let shell = shell.rsplit('/').next().unwrap_or_default();
+    ensure!(!NO_SHELLS.contains(&shell), "he may not log in ({shell})");
+    Ok((name.into(), group.parse().with_context(nobody)?))
 }
 
 fn is_in_a_range(all: &str, user: u32) -> bool {
@@ -146,7 +197,7 @@ impl FromStr for User {
 
 #[cfg(test)]
 mod tests {
-    use super::{Person, User, is_in_a_range, is_name};
+    use super::{Person, User, account, is_in_a_range, is_name, least_number};
 
     #[test]
     fn numbers_of_a_range_are_those_that_it_has() {
@@ -156,6 +207,22 @@ mod tests {
         }
         for user in [0, 5, 99_999, 165_536, 199_999, 200_001] {
             assert!(!is_in_a_range(all, user), "{user}");
+        }
+    }
+
+    #[test]
+    fn who_may_log_in_is_a_person_and_nobody_else() {
+        assert_eq!(least_number("# x\nUID_MIN\t\t 500\n"), 500);
+        assert_eq!((least_number(""), least_number("#UID_MIN 5")), (1000, 1000));
+        let line = |shell: &str| format!("alice:x:1001:1002:A,B:/home/alice:{shell}\n");
+        for shell in ["/bin/bash", ""] {
+            assert_eq!(account(&line(shell), 1001).expect(shell), ("alice".into(), 1002));
+        }
+        for shell in ["/usr/sbin/nologin", "/bin/false"] {
+            assert!(account(&line(shell), 1001).is_err(), "{shell}");
+        }
+        for (said, user) in [(line("/bin/sh"), 1003), (String::new(), 1001), ("a:b".into(), 1001)] {
+            assert!(account(&said, user).is_err(), "{said}");
         }
     }
 

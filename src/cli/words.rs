@@ -22,6 +22,8 @@ pub enum Order {
     End,
     /// It is over, and what is owed stays in memory.
     Keep,
+    /// Go, if for so many milliseconds nobody has needed anything; all stays in memory.
+    Rest(u64),
     /// Have `terral` and its library at the place to which they are sent where they are missing.
     Ahead,
 }
