@@ -288,7 +288,8 @@ impl Connection {
     }
 }
 
-/// A file with one name that its home need not hear of, as it has not had the new one either.
+/// A file with one name, of which no other machine counts them: that one may have let the new name
+/// go just now, and is to hear first that it is given again.
 fn is_movable(inode: &Inode) -> bool {
     is_alone(inode) && !inode.is(flag::FAR)
 }

@@ -208,7 +208,7 @@ pub enum Outcome {
     LetGo(Option<Fingerprint>),
     /// What it looks like, and what the name stands for.
     Step(Attributes, Option<Child>),
-    /// One name of it was let go, and so many others are left; so it looks in the permanent store
+    /// One name of it was let go, and so many others are left, or may be; so it looks in the store
     /// under that name, if it is there.
     LetGoOf(Option<Fingerprint>, u32),
     /// The value of an extended attribute.

@@ -180,19 +180,23 @@ fn forget_let_go(state: &mut State, asker: Asker) {
     let mut its = wishes_by(state, asker);
     its.retain(|wish| {
         let work = state.members.as_ref().and_then(|members| members.work_of(*wish));
-        work.is_some_and(|(_, work)| {
-            let change = change_in(&work);
-            let of = |change: &Change| {
-                let names = matches!(change, Change::LetGoOf(..) | Change::Stays(..));
-                let lets_go = names || matches!(change, Change::Swap(..));
-                let prepares = matches!(change, Change::Prepare(..) | Change::PrepareWitnessed(..));
-                let prepares = prepares || matches!(change, Change::PrepareNames(..));
-                lets_go || prepares || matches!(change, Change::Witness(..))
-            };
-            change.as_ref().is_some_and(of)
-        })
+        work.is_some_and(|(_, work)| change_in(&work).as_ref().is_some_and(is_of_directories))
     });
     its.into_iter().for_each(|wish| forget(state, wish));
+}
+
+/// Whether it is so only as long as who asked has directories.
+fn is_of_directories(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::LetGoOf(..)
+            | Change::Stays(..)
+            | Change::Swap(..)
+            | Change::Prepare(..)
+            | Change::PrepareWitnessed(..)
+            | Change::PrepareNames(..)
+            | Change::Witness(..)
+    )
 }
 
 fn change_in(work: &Work) -> Option<Change> {

@@ -89,7 +89,7 @@ fn is_let_go(
         Ok(Outcome::LetGoOf(fingerprint, left)) => {
             state.record(Membership::There { ino, fingerprint });
             let others = names_here(state, ino).saturating_sub(1);
-            if left == 0 && others > 0 && must_ask_again(state, ino, place) {
+            if left == 0 && others > 0 && must_ask_again(state) {
                 return Err(requiring::asks_again(state));
             }
             // This one is taken away yet.
@@ -141,11 +141,10 @@ fn is_asked(state: &mut State, ino: Ino, place: (Ino, &[u8]), by: Option<Asker>)
 }
 
 /// Its home has said that this is the only name, and there are others here: another request of this
-/// server has got them since. That is so once.
-fn must_ask_again(state: &mut State, ino: Ino, place: (Ino, &[u8])) -> bool {
-    let name = counted_as(state, ino, place).ok().flatten();
+/// server has got them since. If it says so again, there is no more to be known.
+fn must_ask_again(state: &mut State) -> bool {
     let members = state.members.as_mut().filter(|_| state.backing.is_none());
-    members.zip(name).is_some_and(|(members, name)| members.asks_again(name))
+    members.is_some_and(|members| members.asker().is_some_and(|asker| members.asks_again(asker)))
 }
 
 /// A file of another member is about to lose one name, and to get another one, of which its home

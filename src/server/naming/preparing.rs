@@ -285,7 +285,7 @@ fn ends(
         return;
     };
     let place = members.place(file).filter(|ino| state.names.inode(*ino).is_some());
-    // First: what it is counted as is sure from then on.
+    // First: as long as it is prepared it is taken for one that may have several names.
     state.record(Membership::Transacts(Transacts::Settled { of, file }));
     if let Some(ino) = place {
         settles(state, ino, doubt);

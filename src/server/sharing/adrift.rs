@@ -1,7 +1,7 @@
 //! Files whose names other members' files were about to take: whether they have kept them. Who
 //! asked for that has the directory until he is through, or is known not to be.
 //!
-//! Not here: how one is let go (`naming/homes`).
+//! Not here: how one is let go (`naming/homes`, and of several `naming/further`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -7,11 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, Ino, Member, Number};
+use terral_format::wire::transactions::OPERATIONS_MAX;
 
 use super::Members;
 
-/// So many names are remembered that were let go: a file that gets one of them again does so soon.
-const LET_GO: usize = 256;
+/// So many names are remembered that were let go, all of one transaction at least: a file that gets
+/// one of them again does so soon.
+const LET_GO: usize = OPERATIONS_MAX;
 
 /// As what the home of a file knows a name of it: which file, in which directory, and how called.
 pub type Counted = (Number, Number, Vec<u8>);
@@ -23,8 +25,8 @@ pub(super) struct Counting {
     lost: BTreeMap<(Ino, Member), (u64, bool)>,
     /// A file, a directory, and its name there. As long as this process lives.
     let_go: VecDeque<(Counted, Option<Asker>)>,
-    /// Which of them was asked about once more.
-    again: Option<Counted>,
+    /// Which request has asked about its names once more.
+    again: Option<Asker>,
 }
 
 impl Counting {
@@ -56,11 +58,9 @@ impl Members {
         names.push_front((name, by));
     }
 
-    /// Whether its home is to be asked once more about a name: not if it was just now.
-    pub fn asks_again(&mut self, name: Counted) -> bool {
-        let is_new = self.counting.again.as_ref() != Some(&name);
-        self.counting.again = is_new.then_some(name);
-        is_new
+    /// Whether a request is to ask homes once more about names: it does so once.
+    pub fn asks_again(&mut self, asker: Asker) -> bool {
+        self.counting.again.replace(asker) != Some(asker)
     }
 
     /// Whether it was, not long ago; but for this request, to move it.

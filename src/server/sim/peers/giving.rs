@@ -15,7 +15,8 @@ use terral_transport::requests::Taken;
 
 use super::further::{asks, goes_on, is_sound, link, links, makes, rest, says};
 use super::preparing::{
-    TROUBLES, Trouble, happens, in_doubt, is_through, nothing_is_kept, resolved, set, value,
+    TROUBLES, Trouble, happens, in_doubt, is_given_up, is_through, nothing_is_kept, resolved, set,
+    value,
 };
 use super::transacting::{Step, moved, names, transact, ways};
 use super::{Handled, Peers};
@@ -144,13 +145,7 @@ fn who_asked_and_died_has_given_all_names_or_none() {
     for (steps, dies) in (0..34).flat_map(|steps| [false, true].map(|dies| (steps, dies))) {
         let (mut peers, when) = (begun(steps), format!("after {steps}, {dies}"));
         let of = begins(&mut peers, 0, &STEPS);
-        is_through(&mut peers, 0, &of, steps);
-        if dies {
-            peers.sims[0].kill();
-            peers.reconnect();
-        }
-        peers.sims[0].end(of.0);
-        peers.collect(0);
+        is_given_up(&mut peers, &of, (steps, dies));
         let done = is_done(&mut peers, 1, false, &when);
         seen[usize::from(done)] += 1;
         is_right(&mut peers, done, &when);
@@ -268,13 +263,19 @@ fn what_cannot_be_linked_fails_all_of_it() {
     }
 }
 
-#[test]
-fn a_further_name_of_one_other_home_costs_two_ways() {
+/// Another machine's file has two names, and its directory is where both were given.
+fn given_before() -> Peers {
     let mut peers = begun(1);
     rest(&mut peers);
     let steps = [given(b"c/1", b"c/x"), Operation::MakeDirectory { path: b"c/d", mode: 0o755 }];
     ways(&mut peers, 0, &steps);
     rest(&mut peers);
+    peers
+}
+
+#[test]
+fn a_further_name_of_one_other_home_costs_two_ways() {
+    let mut peers = given_before();
     assert_eq!(ways(&mut peers, 0, &[given(b"c/1", b"c/y")]), 2, "it is prepared, and decided");
     is_sound(&mut peers, &[b"c/1", b"c/x", b"c/y"]);
     nothing_is_kept(&mut peers);
@@ -369,11 +370,7 @@ fn no_name_is_left_out_at_whatever_step_the_machine_that_decides_is_lost() {
 
 #[test]
 fn where_a_name_takes_anothers_place_its_home_is_not_asked() {
-    let mut peers = begun(1);
-    rest(&mut peers);
-    let steps = [given(b"c/1", b"c/x"), Operation::MakeDirectory { path: b"c/d", mode: 0o755 }];
-    ways(&mut peers, 0, &steps);
-    rest(&mut peers);
+    let mut peers = given_before();
     let steps = [given(b"c/1", b"c/y"), Operation::Unlink(b"c/x")];
     assert_eq!(ways(&mut peers, 0, &steps), 0, "it has as many as before");
     is_sound(&mut peers, &[b"c/1", b"c/y"]);

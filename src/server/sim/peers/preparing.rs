@@ -95,6 +95,17 @@ pub(super) fn is_through(peers: &mut Peers, at: usize, of: &Asked, steps: u64) -
     false
 }
 
+/// Who asked for it ends after so many steps, and the server with him, if it dies.
+pub(super) fn is_given_up(peers: &mut Peers, of: &Asked, (steps, dies): (u64, bool)) {
+    is_through(peers, 0, of, steps);
+    if dies {
+        peers.sims[0].kill();
+        peers.reconnect();
+    }
+    peers.sims[0].end(of.0);
+    peers.collect(0);
+}
+
 /// What happens to one that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
@@ -156,13 +167,7 @@ fn who_asked_and_died_has_done_all_of_it_or_nothing_and_leaves_nobody_waiting() 
         let mut peers = begun(false, steps);
         let encoded = frame::encode(&&STEPS[..]).expect("it is short");
         let of = asks(&mut peers, 0, Request::Transact(&encoded));
-        is_through(&mut peers, 0, &of, steps);
-        if dies {
-            peers.sims[0].kill();
-            peers.reconnect();
-        }
-        peers.sims[0].end(of.0);
-        peers.collect(0);
+        is_given_up(&mut peers, &of, (steps, dies));
         let done = is_done(&mut peers, 1);
         assert_eq!(is_done(&mut peers, 2), done, "after {steps}");
         seen[usize::from(done)] += 1;
