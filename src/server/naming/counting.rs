@@ -235,9 +235,11 @@ pub(super) fn may_lose_all(
 /// What another member's file is called here it is counted as, at least: so it loses what it loses
 /// and no more, whatever was heard of it before.
 pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
+    if asking::number_of(state, ino).is_none() {
+        return;
+    }
     let names = names_here(state, ino);
-    let links = state.attributes(ino).map_or(0, |is| is.links);
-    if asking::number_of(state, ino).is_some() && links < names {
+    if state.attributes(ino).is_some_and(|is| is.links < names) {
         has_links(state, ino, names);
     }
 }

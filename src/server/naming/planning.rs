@@ -323,6 +323,9 @@ impl<'c> Plan<'c> {
 
     /// How many names homes are to count, of which the transaction gives more than it takes.
     pub fn counted_elsewhere(&self, state: &State) -> Vec<(Ino, Gets)> {
+        if self.given.is_empty() {
+            return Vec::new();
+        }
         let changes = self.changes(state);
         let given = self.given.iter().filter_map(|(ino, operation)| {
             let change = changes.get(ino)?;
