@@ -62,6 +62,24 @@ fn checkpoints_have_their_copies_though_servers_are_killed() {
     checkpoints(2, KILLS);
 }
 
+/// Who begins right after a kill finds nobody connected yet, and waits.
+#[test]
+fn a_checkpoint_with_copies_begins_though_this_machines_server_was_killed_just_now() {
+    let Some(machines) = Machines::new(2) else { return };
+    let Some(program) = heat::compiled(machines.home()) else { return };
+    let script = format!(
+        "export HEAT_COPIES=2; for step in 3 6; do
+            kill -9 $(pid_of h0); {} heat $step || exit 1
+        done",
+        program.display()
+    );
+    let output = machines.run_with(&[], &script);
+    let out = String::from_utf8_lossy(&output.stdout);
+    let all = "from 0\nfrom 3\n";
+    assert!(output.status.success() && out == all, "{}", said(&output));
+    assert_eq!(said(&output).matches("was killed").count(), 2, "{}", said(&output));
+}
+
 /// A checkpoint of which a machine had a part is not whole when that machine is lost; one before it
 /// of which it had nothing is.
 #[test]

@@ -6,6 +6,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use terral_format::wire::roster::Standing;
 use terral_format::wire::status::Other;
@@ -15,24 +16,52 @@ use super::manifest::Part;
 use crate::client::Client;
 use crate::objects::{Address, Container};
 
+/// How long a server that is in the run may not answer before there is no copy on it: its process
+/// was killed and another takes its memory over, or this machine's was, and nobody is connected yet.
+const AWAY: Duration = Duration::from_secs(20);
+
+/// Between two looks at who answers.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// The server that has copies of what is created on one: the next of those that are in the run, as
-/// this machine's server knows them.
+/// this machine's server knows them. One that answers if there is one; else it is waited for.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] if there is no other one.
+/// [`ErrorKind::Unsupported`] if there is no other one, or none has answered for [`AWAY`].
 pub(super) fn partner(client: &Client, of: u16) -> Result<u16> {
+    let since = Instant::now();
+    loop {
+        let all = others(client, of)?;
+        if let Some(next) = next_of(&all, of) {
+            return Ok(next);
+        }
+        if all.is_empty() || since.elapsed() >= AWAY {
+            let none = "checkpoints with a second copy: the run has no other server that answers";
+            return Err(Error::new(ErrorKind::Unsupported, none));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Other servers of the run that store objects.
+fn others(client: &Client, of: u16) -> Result<Vec<Other>> {
     let partition = client.status()?.partition;
     let (members, placement) = partition.map(|it| (it.members, it.placement)).unwrap_or_default();
-    let is_in = |other: &&Other| {
-        let is_in = other.connected && matches!(other.seat.standing, Standing::In(_));
-        is_in && placement.stores(other.seat.member)
+    let is_in = |other: &Other| {
+        let member = other.seat.member;
+        matches!(other.seat.standing, Standing::In(_))
+            && member.number() != of
+            && placement.stores(member)
     };
-    let all: Vec<u16> =
-        members.iter().filter(is_in).map(|other| other.seat.member.number()).collect();
-    let after = all.iter().find(|server| **server > of);
-    let next = after.or_else(|| all.iter().find(|server| **server != of));
-    let none = "checkpoints with a second copy: the run has no other server that answers";
-    next.copied().ok_or_else(|| Error::new(ErrorKind::Unsupported, none))
+    Ok(members.into_iter().filter(is_in).collect())
+}
+
+/// The next that answers.
+fn next_of(all: &[Other], of: u16) -> Option<u16> {
+    let answer = all.iter().filter(|other| other.connected);
+    let mut numbers = answer.map(|other| other.seat.member.number());
+    let first = numbers.clone().next();
+    numbers.find(|server| *server > of).or(first)
 }
 
 /// Looks for the objects of a checkpoint, or their copies.
