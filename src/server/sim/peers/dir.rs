@@ -52,8 +52,9 @@ pub(super) fn owes(peers: &mut Peers) -> bool {
     peers.sims.iter_mut().any(owes_one)
 }
 
-/// In the end none does.
+/// In the end none does. None is cut off from the others meanwhile.
 pub(super) fn owes_nothing(peers: &mut Peers) {
+    peers.sims.iter_mut().for_each(meets_all);
     for _ in 0..200 {
         if !owes(peers) {
             return;
@@ -61,6 +62,17 @@ pub(super) fn owes_nothing(peers: &mut Peers) {
         peers.pass(Duration::from_secs(1));
     }
     panic!("they owe it for ever");
+}
+
+/// It has a session with all others.
+fn meets_all(sim: &mut Sim) {
+    sim.with(|server| {
+        let mut state = server.lock();
+        let now = state.world.now();
+        if let Some(members) = &mut state.members {
+            members.others().into_iter().for_each(|with| members.connects(with, true, now));
+        }
+    });
 }
 
 /// Whether one does.
