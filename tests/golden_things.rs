@@ -97,7 +97,6 @@ pub fn bodies() -> Vec<Body> {
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
         Change::PrepareNames(transaction(), vec![set()], gets(), Some(Member::LEAST)),
-        Change::Stays(number(470), b"r".into()),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -136,7 +135,7 @@ fn outcomes() -> [Outcome; 20] {
         Outcome::Failed(Error::new(ErrorKind::NotEmpty, "h")),
         Outcome::LetGo(Some(Fingerprint::default())),
         Outcome::LetGo(None),
-        Outcome::LetGoOf(Some(Fingerprint::default()), 431),
+        Outcome::LetGoOf(Some(Fingerprint::default()), 431, 479),
         Outcome::Xattr(b"u".into()),
         Outcome::XattrNames(vec![b"v".into()], true),
         Outcome::Good(golden_values::capability().scope()),
@@ -175,8 +174,17 @@ pub fn records() -> Vec<Membership> {
     let authorities = Membership::Authorities(vec![member(465)]);
     let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
     let striped = [striped(Some(golden_placement::stripe())), striped(None)];
-    let others = [control, authorities].into_iter().chain(striped);
+    let others = [control, authorities].into_iter().chain(striped).chain(let_go());
     of_things().into_iter().chain(transacts).chain(others).collect()
+}
+
+/// Those of names that homes have let go.
+fn let_go() -> [Membership; 2] {
+    let (directory, name, home) = (number(481), b"ab".to_vec(), member(484));
+    [
+        Membership::LetGo { ino: Ino(480), directory, name, by: member(482), which: 483, is: true },
+        Membership::Gone { home, which: 485, is: false },
+    ]
 }
 
 /// Those of transactions.

@@ -269,9 +269,9 @@ impl Connection {
             Known::Not(ErrorKind::NotFound) if inode.is_directory() => {
                 (same && !inode.is(flag::OVERLAY)).then_some((inode.ino, Ino(0)))
             }
-            Known::Not(ErrorKind::NotFound) => is_movable(inode).then_some((inode.ino, Ino(0))),
+            Known::Not(ErrorKind::NotFound) => is_alone(inode).then_some((inode.ino, Ino(0))),
             Known::Here(other) => {
-                let replaces = is_movable(inode) && self.is_replaceable(other);
+                let replaces = is_alone(inode) && self.is_replaceable(other);
                 let may = how == RenameHow::Replace && inode.ino != other.ino;
                 (replaces && may).then_some((inode.ino, other.ino))
             }
@@ -286,12 +286,6 @@ impl Connection {
         // What becomes of another machine's file its home is to be asked.
         is_alone(inode) && brought && !inode.is(flag::FAR)
     }
-}
-
-/// A file with one name, of which no other machine counts them: that one may have let the new name
-/// go just now, and is to hear first that it is given again.
-fn is_movable(inode: &Inode) -> bool {
-    is_alone(inode) && !inode.is(flag::FAR)
 }
 
 /// A file with one name.

@@ -223,6 +223,31 @@ pub enum Membership {
         /// They.
         stripe: Option<Stripe>,
     },
+    /// A name of a file that was born here was let go for a member, which takes it away, or does
+    /// not: until that is known it is not counted.
+    LetGo {
+        /// Which file.
+        ino: Ino,
+        /// In which directory.
+        directory: Number,
+        /// Which name.
+        name: Vec<u8>,
+        /// For whom.
+        by: Member,
+        /// Which of the times at which this server lets one go: later ones are greater.
+        which: u64,
+        /// Whether it is unknown; else it is known.
+        is: bool,
+    },
+    /// A name of another member's file, which that has let go, has gone here.
+    Gone {
+        /// Where the file was born.
+        home: Member,
+        /// Which of the times at which that let one go.
+        which: u64,
+        /// Whether the home may not know of it.
+        is: bool,
+    },
 }
 
 /// What is so of a transaction of which several members have a part.

@@ -34,6 +34,8 @@ pub mod roster;
 
 pub mod moving;
 
+pub mod letting_go;
+
 pub mod pool;
 
 pub mod status;

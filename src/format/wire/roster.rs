@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::capability::Revoked;
 use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
+use super::letting_go::{LettingGo, WHICH_MAX};
 use super::moving::{Moving, Of};
 use super::person::Person;
 use super::placement::Placement;
@@ -281,6 +282,8 @@ pub enum Control {
     /// To a control that has taken over, first of all in a session: these were removed, at most
     /// [`REMOVED_MAX`].
     Removed(Vec<(Member, Standing)>),
+    /// By any: of names that homes have let go.
+    LettingGo(LettingGo),
 }
 
 /// A frame between two servers.
@@ -345,7 +348,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::Roster(..) | Control::Ask | Control::Knows(_) | Control::Moving(_) => &[],
         Control::AskTime(_) | Control::Time { .. } => &[],
         Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
-        Control::Removed(_) => &[],
+        Control::Removed(_) | Control::LettingGo(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -359,6 +362,9 @@ fn control(bytes: &[u8]) -> Result<Control> {
     }
     if matches!(&said, Control::Removed(gone) if gone.len() > REMOVED_MAX) {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many members"));
+    }
+    if matches!(&said, Control::LettingGo(names) if names.count() > WHICH_MAX) {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many names"));
     }
     if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
@@ -376,7 +382,7 @@ impl Control {
             Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,
             Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Removed(_) => true,
             Control::Roster(_) | Control::Moving(_) | Control::Time { .. } => false,
-            Control::Refuses(_) => false,
+            Control::Refuses(_) | Control::LettingGo(_) => false,
         }
     }
 

@@ -177,9 +177,6 @@ pub enum Change {
     /// As `Prepare`, or `PrepareWitnessed`; it gets names, too, which are counted from then on, and
     /// no more if it is known that it never comes to be.
     PrepareNames(TransactionId, Vec<Set>, Gets, Option<Member>),
-    /// A name of it in this directory, which was let go, is one: it is counted again.
-    /// [`ErrorKind::NotFound`] if it was not, or is counted already.
-    Stays(Number, Vec<u8>),
 }
 
 /// What is to be done, and who does it.
@@ -209,8 +206,9 @@ pub enum Outcome {
     /// What it looks like, and what the name stands for.
     Step(Attributes, Option<Child>),
     /// One name of it was let go, and so many others are left, or may be; so it looks in the store
-    /// under that name, if it is there.
-    LetGoOf(Option<Fingerprint>, u32),
+    /// under that name, if it is there. At last which of the times at which the home lets one go it
+    /// is ([`super::letting_go`]); 0: it is not to hear what comes of it.
+    LetGoOf(Option<Fingerprint>, u32, u64),
     /// The value of an extended attribute.
     Xattr(Vec<u8>),
     /// Names of extended attributes, in order, and whether these were the last.

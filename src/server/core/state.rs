@@ -454,7 +454,7 @@ impl State {
     pub fn waits_between(&self) -> bool {
         let members = self.members.as_ref();
         let waits = members.is_some_and(|members| members.has_kept() || members.has_postponed());
-        waits || self.names.leaving().next().is_some()
+        waits || self.names.is_any_leaving() || members.is_some_and(|members| members.has_gone())
     }
 
     fn apply_member(&mut self, member: &Membership) {

@@ -17,6 +17,7 @@ use terral_format::disk::membership::Membership;
 use terral_format::ids::{Asker, Lsn, Member, Number, SessionSlot};
 use terral_format::wire::moving::{Back, Moving, Of, Renamed};
 use terral_format::wire::peers::Failure;
+use terral_format::wire::roster::Control;
 use terral_partition::terms::Terms;
 
 use super::role::{Members, Mover};
@@ -219,7 +220,8 @@ fn tell_all(state: &mut State) {
 pub fn tell(state: &mut State, other: Member) {
     let Some(members) = &mut state.members else { return };
     let moving = members.mover.as_ref().map(|mover| mover.moving.clone());
-    members.says(other, moving.map_or(Of::Moves(None), Moving::said));
+    let said = moving.map_or(Of::Moves(None), Moving::said);
+    members.says(other, Control::Moving(said));
 }
 
 /// Another member rests, or goes on.

@@ -190,7 +190,6 @@ fn is_of_directories(change: &Change) -> bool {
     matches!(
         change,
         Change::LetGoOf(..)
-            | Change::Stays(..)
             | Change::Swap(..)
             | Change::Prepare(..)
             | Change::PrepareWitnessed(..)

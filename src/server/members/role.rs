@@ -13,7 +13,7 @@ use terral_format::wire::body::Body;
 use terral_format::wire::moving::{Moving, Of};
 use terral_format::wire::peers::{Answer, Work};
 use terral_format::wire::person::Person;
-use terral_format::wire::roster::{Partition, Roster};
+use terral_format::wire::roster::{Control, Partition, Roster};
 use terral_format::wire::things::Outcome;
 use terral_partition::durable::Durable;
 use terral_partition::effect::{Access, Effect, Input};
@@ -36,6 +36,7 @@ mod here;
 mod inviting;
 mod keeping;
 mod knowing;
+mod letting_go;
 mod loads;
 mod losses;
 mod mover;
@@ -49,13 +50,13 @@ pub(in crate::members) mod wishing;
 
 use asking_much::AskingMuch;
 use coming::Coming;
-pub use counting::Counted;
 use counting::Counting;
 use departing::Departing;
 use here::Here;
 use inviting::Inviting;
 use keeping::Keeping;
 pub use keeping::Succession;
+use letting_go::LettingGo;
 pub use loads::Load;
 use loads::Loads;
 use losses::Losses;
@@ -177,6 +178,7 @@ pub struct Members {
     /// Files that are created in directories of other members, by the wish for their names.
     creations: BTreeMap<Wish, Creation>,
     counting: Counting,
+    letting_go: LettingGo,
     /// What waits for the permanent store.
     postponed: Vec<(Effect, Until)>,
     /// What has waited for it, and is to be done.
@@ -189,7 +191,7 @@ pub struct Members {
     /// By which number the last one was known that this process began.
     pub(super) last_move: u64,
     /// What is to be said of such moves once the log has it.
-    said: Vec<(Member, Of)>,
+    said: Vec<(Member, Control)>,
     /// Who was told that this one rests for them, and for which move.
     rests: BTreeMap<Member, u64>,
     /// Since when somebody here waits for what another moves.
@@ -247,6 +249,7 @@ impl Members {
             adrift: BTreeSet::new(),
             creations: BTreeMap::new(),
             counting: Counting::default(),
+            letting_go: LettingGo::default(),
             postponed: Vec::new(),
             waited: Vec::new(),
             settled: BTreeSet::new(),
@@ -337,6 +340,7 @@ impl Members {
             }
             record => {
                 self.counting.apply(record);
+                self.letting_go.apply(record);
                 self.transactions.apply(record);
             }
         }
@@ -472,7 +476,7 @@ impl Members {
     }
 
     /// This is to be said to a member once the log has it.
-    pub fn says(&mut self, to: Member, what: Of) {
+    pub fn says(&mut self, to: Member, what: Control) {
         self.said.push((to, what));
     }
 
@@ -485,7 +489,7 @@ impl Members {
         self.awaited.remove(&by);
         if let Some(id) = id {
             self.rests.insert(by, id);
-            self.says(by, Of::Rests(id));
+            self.says(by, Control::Moving(Of::Rests(id)));
         }
     }
 
@@ -502,7 +506,7 @@ impl Members {
     }
 
     /// What is to be said now.
-    pub fn take_said(&mut self) -> Vec<(Member, Of)> {
+    pub fn take_said(&mut self) -> Vec<(Member, Control)> {
         std::mem::take(&mut self.said)
     }
 
@@ -580,6 +584,7 @@ impl Members {
     /// For whom something is carried out from now on.
     pub fn asks(&mut self, asker: Option<Asker>) {
         (self.asker, self.gone) = (asker, false);
+        self.letting_go.begins();
     }
 
     /// What is served from now on: nobody else changes it meanwhile.

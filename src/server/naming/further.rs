@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use terral_format::disk::facts::Fact;
-use terral_format::ids::{Ino, Number};
+use terral_format::ids::{Ino, Member, Number};
 use terral_format::local::names::Inode;
 use terral_format::wire::message::{Kind, Target, gives_rights};
 use terral_format::wire::things::{Change, Child, Outcome};
@@ -132,22 +132,27 @@ pub(super) fn permit_linking(state: &State, caller: &Caller, ino: Ino, path: &[u
 ///
 /// # Errors
 /// If it must wait until it has not, or is known to.
-pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<Outcome> {
+pub fn lets_go(
+    state: &mut State,
+    ino: Ino,
+    by: Member,
+    (directory, name): (Number, &[u8]),
+) -> Result<Outcome> {
+    if !homes::decide(state) {
+        return counting::is_let_go(state, ino, by, (directory, name));
+    }
     let is_leaving = state.names.is_leaving_as(ino, (directory, name));
     if !is_leaving && !counting::is_several(state, ino) {
-        if !homes::decide(state) {
-            return Ok(Outcome::LetGoOf(None, 0));
-        }
         let fingerprint = homes::is_let_go(state, ino)?;
         if is_there(state, (directory, name)) {
             // It would be done to what has the name next.
             state.debts.hasten_names();
             return Err(store::wait_until_settled(state));
         }
-        return Ok(Outcome::LetGoOf(fingerprint, 0));
+        return Ok(Outcome::LetGoOf(fingerprint, 0, 0));
     }
     if !is_leaving {
-        if homes::decide(state) && state.names.is_leaving(ino) {
+        if state.names.is_leaving(ino) {
             // Whether it has kept that is found out first: the directory may be that of this one.
             return Err(refuse(ErrorKind::BadHandle, name));
         }
@@ -165,7 +170,7 @@ pub fn lets_go(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) 
     let counted = state.names.inode(ino).map_or(0, |inode| inode.links);
     // Of which it is not known whether they have gone: if they have, that is soon found out.
     let others = state.names.leaving_besides(ino, (directory, name));
-    Ok(Outcome::LetGoOf(None, counted.saturating_add(others)))
+    Ok(Outcome::LetGoOf(None, counted.saturating_add(others), 0))
 }
 
 /// Whether the permanent store is owed something of a name.

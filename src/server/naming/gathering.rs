@@ -18,8 +18,8 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring;
 use crate::naming::changed::Moved;
-use crate::naming::planning::{Change, Plan};
-use crate::naming::{counting, elsewhere, homes, links, lookup, xattrs_elsewhere};
+use crate::naming::planning::Plan;
+use crate::naming::{counting, elsewhere, homes, letting_go, links, lookup, xattrs_elsewhere};
 
 /// How far the way to a name leads, by the components above it.
 type Ways<'p> = BTreeMap<&'p [u8], Way>;
@@ -211,7 +211,7 @@ pub(super) fn may_be_prepared(plan: &Plan<'_>, path: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// If it must wait for that; and what they say.
-pub(super) fn await_others(state: &mut State, plan: &mut Plan<'_>) -> Result<()> {
+pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     if state.members.is_none() {
         return Ok(());
     }
@@ -223,36 +223,8 @@ pub(super) fn await_others(state: &mut State, plan: &mut Plan<'_>) -> Result<()>
     }
     // Before they rest: a home may have to bring something until it can let go.
     let changes = plan.changes(state);
-    let let_go = plan.let_go(state, &changes);
-    counting::may_lose_all(state, plan.caller, &let_go)?;
-    for (ino, change) in changes {
-        let gone = let_go.get(&ino);
-        await_moved(state, plan, ino, change, gone.map_or(0, Vec::len))?;
-    }
+    letting_go::may_lose_all(state, plan.caller, &plan.let_go(state, &changes))?;
     let Some(Moved { ino, from, to, back }) = plan.moved() else { return Ok(()) };
     let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));
     links::permit_moves(state, plan.caller, (*ino, from), (*back, to))
-}
-
-/// Of names that come and go of which its home is not to hear, it hears of those that it was asked
-/// to let go not long ago; so many of what is lost are let go.
-fn await_moved(
-    state: &mut State,
-    plan: &mut Plan<'_>,
-    ino: Ino,
-    change: Change,
-    let_go: usize,
-) -> Result<()> {
-    let mut moved = change.loses.into_iter().skip(let_go);
-    for to in &change.gets {
-        let to = (to.0, &to.1[..]);
-        match moved.next() {
-            Some((parent, name)) => {
-                counting::may_move(state, plan.caller, ino, ((parent, &name), to))?;
-            }
-            None if counting::has_kept(state, plan.caller, ino, to)? => plan.has_kept(ino),
-            None => {}
-        }
-    }
-    Ok(())
 }

@@ -14,7 +14,8 @@ use crate::members::moving;
 use crate::naming::names::Place;
 use crate::naming::permitting;
 use crate::naming::placement;
-use crate::naming::{charging, counting, elsewhere, exchanging, homes, listing, lookup, making};
+use crate::naming::{charging, counting, elsewhere, exchanging, homes, letting_go};
+use crate::naming::{listing, lookup, making};
 use crate::storage::bringing;
 
 /// Whether a path leads through another.
@@ -94,13 +95,8 @@ pub fn rename_here(
     state.quotas.permit(&shift)?;
     permit_moves(state, caller, (ino, (parent, name)), (back, (to_parent, to_name)))?;
     let back = back.map(|back| (back, (parent, name)));
-    let (old, new) = ((parent, name), (to_parent, to_name));
-    counting::may_move(state, caller, ino, (old, new))?;
-    if let Some((back, _)) = back {
-        counting::may_move(state, caller, back, (new, old))?;
-    }
     if let (Some(there), RenameHow::Replace) = (there, how) {
-        counting::may_lose(state, caller, there, (to_parent, to_name))?;
+        letting_go::may_lose(state, caller, there, (to_parent, to_name))?;
         bringing::keep_for_openers(state, there)?;
     }
     come(state, (ino, (to_parent, to_name)), back);
@@ -109,6 +105,7 @@ pub fn rename_here(
         RenameHow::Exchange => Fact::Exchanged { parent, name, to_parent, to_name, time_ns },
         _ => Fact::Renamed { parent, name, to_parent, to_name, time_ns },
     });
+    letting_go::are_gone(state);
     moving::is_sure(state);
     Ok(())
 }

@@ -9,7 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
-use crate::naming::{counting, elsewhere, listing, lookup, permitting, whole};
+use crate::naming::{elsewhere, letting_go, listing, lookup, permitting, whole};
 use crate::storage::bringing;
 
 /// What is made in a directory with this bit gets its group, and a directory the bit (mkdir(2)).
@@ -183,8 +183,9 @@ pub fn unlink_in(
     if state.names.inode(ino).is_some_and(|inode| inode.is_directory()) {
         return Err(Error::new(ErrorKind::IsDirectory, shown(path)));
     }
-    counting::may_lose(state, caller, ino, (parent, name))?;
+    letting_go::may_lose(state, caller, ino, (parent, name))?;
     bringing::keep_for_openers(state, ino)?;
     state.record(Fact::Removed { parent, name: name.into(), time_ns: state.storage.time_ns() });
+    letting_go::are_gone(state);
     Ok(())
 }

@@ -38,7 +38,7 @@ impl Names {
                 self.may_look(*parent, 0);
             }
             Membership::Unnamed { parent, name } => self.unnamed((*parent, name)),
-            Membership::Leaves { .. } => self.leaves(record),
+            Membership::Leaves { .. } | Membership::LetGo { .. } => self.leaves(record),
             Membership::Looks { attributes } => self.looks(attributes),
             Membership::Elsewhere { ino, is } => self.update(*ino, |inode| {
                 let others = inode.flags & !(flag::ELSEWHERE | LOOKS);
@@ -75,6 +75,7 @@ impl Names {
             | Membership::Restored { .. }
             | Membership::Adrift { .. }
             | Membership::Lost { .. }
+            | Membership::Gone { .. }
             | Membership::Borrows { .. }
             | Membership::Batch { .. }
             | Membership::Striped { .. }

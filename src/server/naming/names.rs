@@ -99,7 +99,7 @@ impl Names {
             openers: FxHashMap::default(),
             aliases: HashMap::new(),
             replacements: HashMap::new(),
-            leaving: Leaving::new(),
+            leaving: Leaving::default(),
             hidden: Hidden::default(),
             owed: VecDeque::new(),
             ordinal: Lsn(0),

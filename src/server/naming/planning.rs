@@ -26,7 +26,7 @@ use crate::naming::changed::{Changed, Moved};
 use crate::naming::making::{self, New};
 use crate::naming::names::{Name, Place};
 use crate::naming::xattrs::Values;
-use crate::naming::{counting, elsewhere, listing, lookup, permitting};
+use crate::naming::{counting, elsewhere, letting_go, listing, lookup, permitting};
 
 /// `w` and `x` of permission bits.
 const WRITE: u32 = 2;
@@ -76,8 +76,6 @@ pub(super) struct Plan<'c> {
     elsewhere: BTreeMap<Ino, Vec<Set>>,
     /// Files that were born elsewhere and get names, and which operation gives the first one.
     given: BTreeMap<Ino, u32>,
-    /// Of how many of these names its home counts already.
-    kept: BTreeMap<Ino, u32>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
     /// Another member is to know of it, too, if it is prepared anywhere.
@@ -88,7 +86,7 @@ impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, given, kept, prepared, copied) = Default::default();
+        let (shift, elsewhere, given, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -103,7 +101,6 @@ impl<'c> Plan<'c> {
             shift,
             elsewhere,
             given,
-            kept,
             prepared,
             copied,
         }
@@ -330,15 +327,9 @@ impl<'c> Plan<'c> {
         let given = self.given.iter().filter_map(|(ino, operation)| {
             let change = changes.get(ino)?;
             let names = change.gets.len().saturating_sub(change.loses.len()) as u32;
-            let names = names.saturating_sub(self.kept.get(ino).copied().unwrap_or_default());
             (names > 0).then_some((*ino, Gets { operation: *operation, names }))
         });
         given.collect()
-    }
-
-    /// One that it gives to this its home counts already.
-    pub fn has_kept(&mut self, ino: Ino) {
-        *self.kept.entry(ino).or_default() += 1;
     }
 
     /// Whether homes are to do something once this comes to be.
@@ -503,7 +494,7 @@ impl<'c> Plan<'c> {
         let names = self.names.all().map(|(place, _)| place);
         state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
         let others = self.lost.keys().chain(self.given.keys());
-        others.for_each(|ino| counting::has_all_its_names(state, *ino));
+        others.for_each(|ino| letting_go::has_all_its_names(state, *ino));
         let moves = self.moved.map(|(_, at)| at);
         for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();
@@ -517,6 +508,7 @@ impl<'c> Plan<'c> {
                 moving::is_sure(state);
             }
         }
+        letting_go::are_gone(state);
         if let Some((of, files)) = self.prepared {
             state.record(Membership::Transacts(Transacts::Decided { of, files }));
         }

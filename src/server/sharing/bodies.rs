@@ -19,7 +19,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::{places, shown};
 use crate::members::copies::Copy;
-use crate::naming::{adopting, counting, elsewhere, exchanging, homes, whole};
+use crate::naming::{adopting, elsewhere, exchanging, homes, whole};
 
 fn gone(thing: Thing) -> Error {
     Error::new(ErrorKind::NotFound, format!("{thing:?}"))
@@ -206,7 +206,6 @@ pub fn has_names(
         let number = state.members.as_ref().and_then(|members| members.number(inode.ino));
         if names.get(&name).is_some_and(|child| Some(child.number) == number) {
             names.remove(&name);
-            counting::has_come(state, inode.ino, (parent, &name));
             continue;
         }
         state.record(Membership::Unnamed { parent, name });
@@ -220,7 +219,6 @@ pub fn has_names(
             continue;
         }
         elsewhere::has_name_too(state, (parent, &name), ino)?;
-        counting::has_come(state, ino, (parent, &name));
     }
     left.into_iter().for_each(|ino| forget_unused(state, ino));
     Ok(())

@@ -19,6 +19,7 @@ pub mod keeping;
 pub mod large;
 pub mod leasing;
 pub mod leaving;
+pub mod letting_go;
 pub mod moving;
 mod own;
 pub mod removal;

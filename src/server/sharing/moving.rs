@@ -12,6 +12,7 @@
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Member, Number, ROOT};
 use terral_format::wire::moving::{Moving, Of};
+use terral_format::wire::roster::Control;
 use terral_format::{ErrorKind, Result};
 use terral_store::backing::Backing;
 
@@ -52,7 +53,8 @@ fn moves(state: &mut State, by: Member, theirs: Option<Moving>) -> Result<()> {
             if same(&moving) {
                 is_done(state, by, &moving)?;
             }
-            state.members.iter_mut().for_each(|members| members.says(by, Of::Goes(moving.id)));
+            let goes = Control::Moving(Of::Goes(moving.id));
+            state.members.iter_mut().for_each(|members| members.says(by, goes.clone()));
         }
         Some(moving) => {
             if !same(&moving) {

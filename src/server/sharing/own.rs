@@ -36,6 +36,10 @@ pub(super) enum Own {
     Doubt,
     /// Whoever knows of one, too, need not any more, by its number.
     Release,
+    /// A file of which a name was let go, and has stayed.
+    Stayed,
+    /// A directory of which names were let go for a member that was removed.
+    LetGo,
 }
 
 fn asker_of(what: Own, ino: Ino) -> Asker {

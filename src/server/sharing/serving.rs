@@ -20,7 +20,7 @@ use crate::members::requiring;
 use crate::members::role::{NOBODY, Served};
 use crate::members::stepping::tell;
 use crate::naming::making::{self, New};
-use crate::naming::{attributes, counting, creating, exchanging, further, homes, links, listing};
+use crate::naming::{attributes, creating, exchanging, further, homes, links, listing};
 use crate::naming::{lookup, preparing, xattr_requests};
 use crate::sharing::{
     adopting as adopter, bodies, circles, containers, credentials, everywhere, leasing,
@@ -368,8 +368,9 @@ fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Res
             Ok(Outcome::Done(None))
         }
         Change::LetGo => homes::is_let_go(state, parent).map(Outcome::LetGo),
-        Change::LetGoOf(directory, name) => further::lets_go(state, parent, (directory, &name)),
-        Change::Stays(directory, name) => counting::stays(state, parent, (directory, &name)),
+        Change::LetGoOf(directory, name) => {
+            further::lets_go(state, parent, from, (directory, &name))
+        }
         Change::Swap(directory, name) => {
             exchanging::is_swappable(state, parent, (directory, &name))?;
             Ok(Outcome::Done(None))

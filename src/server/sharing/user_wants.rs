@@ -116,7 +116,6 @@ fn changes_names(change: &Change) -> bool {
         | Change::Move(..)
         | Change::LetGo
         | Change::LetGoOf(..)
-        | Change::Stays(..)
         | Change::Swap(..)
         | Change::Link { .. } => true,
         Change::Attributes(_)

@@ -31,7 +31,7 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, departing, moving, restoring, ruling, users};
+use crate::sharing::{carrying, departing, letting_go, moving, restoring, ruling, users};
 use crate::shell::addresses;
 use crate::shell::parking::Parking;
 use crate::shell::relaying::{Relaying, threads};
@@ -493,6 +493,7 @@ impl<'s> Links<'s> {
             }
             said if is_control && said.is_for_control() => self.is_told(&mut state, with, said)?,
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
+            Control::LettingGo(said) => letting_go::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then
             // it says it again.
             said if of_pool && said.is_for_control() => {}

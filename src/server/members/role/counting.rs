@@ -1,38 +1,41 @@
-//! How many names files have: those of files that were born here of which others say that they were
-//! lost, and those of others' files that were let go for this server.
+//! How many names files have that were born here: of which others say that they were lost, and the
+//! times at which names were let go.
 //!
-//! Not here: what is done about them (`naming/counting`, `sharing/adrift`).
+//! Not here: what is done about them (`naming/counting`, `sharing/adrift`, `sharing/letting_go`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Asker, Ino, Member, Number};
-use terral_format::wire::transactions::OPERATIONS_MAX;
+use terral_format::ids::{Ino, Member};
 
 use super::Members;
-
-/// So many names are remembered that were let go, all of one transaction at least: a file that gets
-/// one of them again does so soon.
-const LET_GO: usize = OPERATIONS_MAX;
-
-/// As what the home of a file knows a name of it: which file, in which directory, and how called.
-pub type Counted = (Number, Number, Vec<u8>);
+use crate::core::world::Tick;
 
 /// All of it.
 #[derive(Default)]
 pub(super) struct Counting {
     /// What each has said last of a file, and whether it is counted.
     lost: BTreeMap<(Ino, Member), (u64, bool)>,
-    /// A file, a directory, and its name there. As long as this process lives.
-    let_go: VecDeque<(Counted, Option<Asker>)>,
-    /// Which request has asked about its names once more.
-    again: Option<Asker>,
+    /// When a name was let go last.
+    last: u64,
+    /// Names of which is known that they have stayed, and which are not counted yet: for whom they
+    /// were let go, and when. It is asked for again if it is forgotten.
+    stayed: BTreeSet<(Member, u64)>,
 }
 
 impl Counting {
     pub(super) fn apply(&mut self, record: &Membership) {
-        if let Membership::Lost { ino, by, token, counted } = record {
-            self.lost.insert((*ino, *by), (*token, *counted));
+        match record {
+            Membership::Lost { ino, by, token, counted } => {
+                self.lost.insert((*ino, *by), (*token, *counted));
+            }
+            Membership::LetGo { by, which, is, .. } => {
+                self.last = self.last.max(*which);
+                if !is {
+                    self.stayed.remove(&(*by, *which));
+                }
+            }
+            _ => {}
         }
     }
 }
@@ -47,26 +50,23 @@ impl Members {
             token: *token,
             counted: *counted,
         });
-        lost.chain(self.inviting.snapshot())
+        lost.chain(self.letting_go.snapshot()).chain(self.inviting.snapshot())
     }
 
-    /// The home of a file is asked to let a name of it go; `by`: so that this request can move it.
-    pub fn has_let_go(&mut self, name: Counted, by: Option<Asker>) {
-        let names = &mut self.counting.let_go;
-        names.retain(|(is, _)| *is != name);
-        names.truncate(LET_GO - 1);
-        names.push_front((name, by));
+    /// The next time at which a name is let go: nanoseconds by this machine's clock, which goes on
+    /// as long as its memory has what the log says.
+    pub fn next_let_go(&self, now: Tick) -> u64 {
+        now.0.max(self.counting.last.saturating_add(1))
     }
 
-    /// Whether a request is to ask homes once more about names: it does so once.
-    pub fn asks_again(&mut self, asker: Asker) -> bool {
-        self.counting.again.replace(asker) != Some(asker)
+    /// Names that were let go have stayed.
+    pub fn have_stayed(&mut self, by: Member, which: &[u64]) {
+        self.counting.stayed.extend(which.iter().map(|which| (by, *which)));
     }
 
-    /// Whether it was, not long ago; but for this request, to move it.
-    pub fn was_let_go_of(&self, name: &Counted, but: Option<Asker>) -> bool {
-        let mut names = self.counting.let_go.iter();
-        names.any(|(is, by)| is == name && (by.is_none() || *by != but))
+    /// Which have, of those that are not counted yet.
+    pub fn stayed(&self) -> &BTreeSet<(Member, u64)> {
+        &self.counting.stayed
     }
 
     /// Whether a member has said before that a file has lost a name.

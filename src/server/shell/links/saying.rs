@@ -48,7 +48,7 @@ impl Links<'_> {
         self.say_frames(frames);
         for (to, said) in said {
             self.count(to, true);
-            self.say(to, &Control::Moving(said));
+            self.say(to, &said);
         }
         self.say_of_files();
         leaves.into_iter().for_each(|(to, leaves)| self.say(to, &leaves));

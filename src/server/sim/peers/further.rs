@@ -246,7 +246,7 @@ fn named_again(with_dir: bool, moves: bool) {
     peers.ask(0, Request::Unlink(b"b")).expect("removed");
     let leaves = peers.sims[1].with(|server| {
         let state = server.lock();
-        state.names.leaving().next().is_some()
+        state.names.is_any_leaving()
     });
     assert!(with_dir || leaves == Some(true), "it is not looked at yet");
     let (from, to, how) = (&b"d/a"[..], &b"b"[..], RenameHow::Replace);

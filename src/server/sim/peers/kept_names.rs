@@ -15,6 +15,14 @@ use super::transacting::{moved, transact};
 
 /// These are its names, and its bytes go with the last of them.
 fn has(peers: &mut Peers, names: &[&[u8]], when: &str) {
+    loses_all(peers, names, when);
+    // Who has only seen it may have its place for longer.
+    let left = [0, 1].map(|at| nameless(peers, at));
+    assert_eq!(left, [0, 0], "{when}");
+}
+
+/// These are its names; it loses them, one after the other.
+pub(super) fn loses_all(peers: &mut Peers, names: &[&[u8]], when: &str) {
     rest(peers);
     for left in (1..=names.len()).rev() {
         for name in &names[..left] {
@@ -24,9 +32,6 @@ fn has(peers: &mut Peers, names: &[&[u8]], when: &str) {
         peers.ask(0, Request::Unlink(names[left - 1])).expect("removed");
         rest(peers);
     }
-    // Who has only seen it may have its place for longer.
-    let left = [0, 1].map(|at| nameless(peers, at));
-    assert_eq!(left, [0, 0], "{when}");
 }
 
 #[test]

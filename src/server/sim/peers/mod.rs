@@ -11,7 +11,6 @@ use std::time::Duration;
 use terral_format::ids::{Epoch, Member, ServerId, SessionSlot};
 use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Target};
-use terral_format::wire::moving::Of;
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{self, Control, Partition, Secret};
@@ -34,7 +33,7 @@ use crate::far::linking;
 use crate::members::stepping;
 use crate::requests::handling::{self, Outcome as Handled};
 use crate::seeds::seeds;
-use crate::sharing::{carrying, departing as leaving, moving, restoring};
+use crate::sharing::{carrying, departing as leaving, letting_go, moving, restoring};
 
 mod authority;
 mod bytes;
@@ -60,6 +59,7 @@ mod keeping;
 mod kept_names;
 mod large;
 mod lending;
+mod let_go;
 mod listing;
 mod locks;
 mod looks;
@@ -220,8 +220,8 @@ impl Peers {
             };
             let frames = frames.unwrap_or_default().into_iter().map(written);
             let said = state.members.as_mut().map(|members| members.take_said());
-            let of_moves = |(to, said): (Member, Of)| {
-                let frame = Control::Moving(said).frame().expect("our own frame");
+            let of_moves = |(to, said): (Member, Control)| {
+                let frame = said.frame().expect("our own frame");
                 (to, [OF_MOVES, &frame].concat())
             };
             let said = said.unwrap_or_default().into_iter().map(of_moves);
@@ -284,12 +284,17 @@ impl Peers {
     }
 
     fn hears_of_move(&mut self, (from, to): (usize, usize), bytes: &[u8]) {
-        let Ok(roster::Said::Control(Control::Moving(said))) = roster::Said::read(bytes) else {
+        let Ok(roster::Said::Control(said)) = roster::Said::read(bytes) else {
             panic!("nothing else is said");
         };
         self.sims[to].with(|server| {
             let mut state = server.lock();
-            moving::heard(&mut state, member(from), said.clone()).expect("there is room");
+            let heard = match said.clone() {
+                Control::Moving(said) => moving::heard(&mut state, member(from), said),
+                Control::LettingGo(said) => letting_go::heard(&mut state, member(from), said),
+                other => panic!("{other:?}"),
+            };
+            heard.expect("there is room");
             carrying::resume(&mut state).expect("it is logged");
         });
         self.collect(to);

@@ -135,6 +135,7 @@ impl Pools {
         let any = !frames.is_empty() || !moves.is_empty();
         for (to, said) in moves {
             if let Some(to) = self.at_of(to).filter(|to| self.may_meet(at, *to).is_some()) {
+                let Control::Moving(said) = said else { continue };
                 let heard = self.of(to, |state| moving::heard(state, me, said));
                 assert!(heard.is_none_or(|heard| heard.is_ok()));
             }
