@@ -29,10 +29,11 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
     let mut names = Vec::new();
     if whole::may_have_more(state, &inode) {
         let path = state.names.path(directory).unwrap_or_default();
-        let path = state.names.backing_path(&path);
-        let listed = asking::list(state, path)?;
-        let unknown = |name: &&Name| state.names.entry(directory, &name.name).is_none();
-        names.extend(listed.names().iter().filter(unknown).cloned());
+        if let Some(path) = asking::place(state, &path)? {
+            let listed = asking::list(state, path)?;
+            let unknown = |name: &&Name| state.names.entry(directory, &name.name).is_none();
+            names.extend(listed.names().iter().filter(unknown).cloned());
+        }
     }
     for (name, child) in state.names.children(&inode) {
         let number = Some(state.number(child.ino));

@@ -18,7 +18,7 @@ use crate::members::{moving, requiring};
 use crate::naming::adopting::{self, Whose};
 use crate::naming::names::{Entry, Place};
 use crate::naming::{elsewhere, lost, permitting, whole};
-use crate::needs::asking::fetch;
+use crate::needs::asking::{fetch, place};
 use crate::needs::need::{Fetched, Looked, Need};
 
 /// The inode at `path`.
@@ -248,7 +248,7 @@ pub fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Look
         None if state.members.is_some() && directory != ROOT => return Err(state.fetches.wait()),
         None => name.into(),
     };
-    let path = state.names.backing_path(&path);
+    let Some(path) = place(state, &path)? else { return Ok(None) };
     match fetch(state, Need::Look(path))? {
         Fetched::Look(looked) => looked,
         _ => Err(refuse(ErrorKind::Invalid, name)),

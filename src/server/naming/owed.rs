@@ -13,6 +13,12 @@ use crate::naming::names::Names;
 impl Names {
     /// Where the backing has what we call `path` now, as long as renames are owed.
     pub fn backing_path(&self, path: &[u8]) -> Vec<u8> {
+        self.before_owed(path).0
+    }
+
+    /// Where that was before all that is owed, and whether that is, or is in, a directory that the
+    /// backing has yet to get: whatever it has by that name is something else.
+    pub fn before_owed(&self, path: &[u8]) -> (Vec<u8>, bool) {
         let mut path = path.to_vec();
         let below = |path: &[u8], top: &[u8]| {
             let rest = path.strip_prefix(top)?;
@@ -33,10 +39,13 @@ impl Names {
                         path = [&to[..], &rest].concat();
                     }
                 }
+                NameOperation::MakeDirectory { path: made, .. } if below(&path, made).is_some() => {
+                    return (path, true);
+                }
                 _ => {}
             }
         }
-        path
+        (path, false)
     }
 
     /// Name operations the backing is owed, in order.

@@ -23,6 +23,19 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
     state.fetches.get(&need, &*backing, &*state.world)
 }
 
+/// Where the permanent store has what is called so here; `None`: it has nothing of it, as it is owed
+/// a directory that this is in.
+///
+/// # Errors
+/// As [`fetch`]'s, if it must wait until that is known.
+pub fn place(state: &mut State, path: &[u8]) -> Result<Option<Vec<u8>>> {
+    let (path, is_new) = state.names.before_owed(path);
+    if state.names.is_unsettled(&path) {
+        return Err(wait_until_settled(state));
+    }
+    Ok((!is_new).then_some(path))
+}
+
 /// The names that a directory has there, read anew only if they may be others than they just were.
 ///
 /// # Errors

@@ -1,15 +1,16 @@
 //! Directories that were made in the run, of which the permanent store is not asked: what somebody
 //! else puts there behind the servers' back is not seen in them, as with a server alone, and is in
-//! all others.
+//! all others; nor is the store asked of what it is owed.
 
 use std::time::Duration;
 
 use terral_format::ErrorKind;
 use terral_format::ids::{ROOT, Thing};
-use terral_format::wire::message::Request;
+use terral_format::wire::message::{RenameHow, Request};
 
 use super::Peers;
-use super::dir::there;
+use super::dir::{owes_nothing, there};
+use super::transacting::{Step, moved, transact};
 use crate::naming::elsewhere::thing_of;
 use crate::sim::faults::Fault;
 
@@ -114,4 +115,93 @@ fn one_made_while_the_store_could_not_be_asked_is_not_known_to_be_new() {
         peers.make_directory(0, b"d").expect("made");
         assert_eq!(whole(&mut peers, b"d"), [!is_away, false]);
     }
+}
+
+/// The store has a file of this name, which is a directory's by now, with a file in it that another
+/// machine has looked at: it is owed that.
+fn owed(seed: u64, at_once: bool) -> Peers {
+    let mut peers = Peers::with_dir(seed, 2);
+    peers.create(0, b"d").expect("made");
+    peers.create(0, b"f").expect("made");
+    peers.stat(1, b"f").expect("it is there");
+    pass(&mut peers);
+    peers.ask(0, Request::Unlink(b"d")).expect("removed");
+    let (path, mode) = (&b"d"[..], 0o755);
+    let steps = [Step::MakeDirectory { path, mode }, moved(b"f", b"d/f")];
+    for steps in steps.chunks(if at_once { 2 } else { 1 }) {
+        transact(&mut peers, 0, steps).expect("they can be done");
+    }
+    assert!(is_owed(&peers));
+    peers
+}
+
+/// Whether the store has nothing of it yet.
+fn is_owed(peers: &Peers) -> bool {
+    !there(peers)[&b"d"[..]]
+}
+
+#[test]
+fn one_that_the_store_is_owed_has_no_names_there_whoever_dies_meanwhile() {
+    for (at_once, dies) in [(true, false), (true, true), (false, true)] {
+        let mut peers = owed(65, at_once);
+        for at in [1, 0] {
+            if dies {
+                peers.sims[0].kill();
+            }
+            assert_eq!(peers.list(at, b"d").expect("listed").len(), 1, "on {at}");
+            let refused = peers.stat(at, b"d/none").expect_err("it is not there");
+            assert_eq!(refused.kind, ErrorKind::NotFound, "on {at}: {refused}");
+            assert!(is_owed(&peers), "nobody waits for the store");
+        }
+        owes_nothing(&mut peers);
+        assert_eq!(there(&peers).into_keys().collect::<Vec<_>>(), [&b"d"[..], b"d/f"]);
+    }
+}
+
+#[test]
+fn what_the_store_has_is_found_though_it_was_moved_into_one_that_is_owed() {
+    let mut peers = owed(66, true);
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"b/theirs", b"theirs").expect("written");
+    let (from, to, how) = (&b"b"[..], &b"d/b"[..], RenameHow::Replace);
+    peers.ask(0, Request::Rename { from, to, how }).expect("moved");
+    peers.sims[0].kill();
+    for at in [1, 0] {
+        assert_eq!(peers.stat(at, b"d/b/theirs").expect("it is there").size, 6);
+        assert_eq!(peers.list(at, b"d/b").expect("listed").len(), 1, "on {at}");
+        assert_eq!(peers.list(at, b"d").expect("listed").len(), 2, "on {at}");
+        assert!(is_owed(&peers), "nobody waits for the store");
+    }
+    owes_nothing(&mut peers);
+    let names = [&b"d"[..], b"d/b", b"d/b/theirs", b"d/f"];
+    assert_eq!(there(&peers).into_keys().collect::<Vec<_>>(), names);
+    // It has the directory by now: names are looked for in it, and it is gone if somebody takes it.
+    assert_eq!(put(&mut peers, b"d/behind"), [true; 2]);
+    let taken = [&b"d/behind"[..], b"d/b/theirs", b"d/b", b"d/f", b"d"];
+    taken.into_iter().for_each(|path| dir.remove(path).expect("removed"));
+    let refused = peers.list(1, b"d").expect_err("somebody else has removed it");
+    assert_eq!(refused.kind, ErrorKind::NotFound, "{refused}");
+}
+
+#[test]
+fn what_was_in_an_older_directory_of_its_name_does_not_come_back() {
+    let mut peers = Peers::with_dir(67, 2);
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"d/old", b"old").expect("written");
+    peers.create(0, b"f").expect("made");
+    peers.stat(1, b"f").expect("it is there");
+    pass(&mut peers);
+    peers.ask(0, Request::Unlink(b"d/old")).expect("removed");
+    peers.ask(0, Request::RemoveDirectory(b"d")).expect("removed");
+    peers.make_directory(0, b"d").expect("made");
+    transact(&mut peers, 0, &[moved(b"f", b"d/f")]).expect("it can be done");
+    peers.sims[0].kill();
+    for at in [1, 0] {
+        assert_eq!(peers.list(at, b"d").expect("listed").len(), 1, "on {at}");
+        let refused = peers.stat(at, b"d/old").expect_err("it was removed");
+        assert_eq!(refused.kind, ErrorKind::NotFound, "on {at}: {refused}");
+        assert!(there(&peers).contains_key(&b"d/old"[..]), "nobody waits for the store");
+    }
+    owes_nothing(&mut peers);
+    assert_eq!(there(&peers).into_keys().collect::<Vec<_>>(), [&b"d"[..], b"d/f"]);
 }
