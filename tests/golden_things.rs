@@ -179,10 +179,11 @@ pub fn records() -> Vec<Membership> {
 }
 
 /// Those of names that homes have let go.
-fn let_go() -> [Membership; 2] {
+fn let_go() -> [Membership; 3] {
     let (directory, name, home) = (number(481), b"ab".to_vec(), member(484));
     [
         Membership::LetGo { ino: Ino(480), directory, name, by: member(482), which: 483, is: true },
+        Membership::Asked { home, which: 486 },
         Membership::Gone { home, which: 485, is: false },
     ]
 }

@@ -230,7 +230,7 @@ pub enum Membership {
         ino: Ino,
         /// In which directory.
         directory: Number,
-        /// Which name.
+        /// Which name; empty: one that went at another time.
         name: Vec<u8>,
         /// For whom.
         by: Member,
@@ -238,6 +238,14 @@ pub enum Membership {
         which: u64,
         /// Whether it is unknown; else it is known.
         is: bool,
+    },
+    /// A home has asked what has come of names that it has let go for this member: by this time of
+    /// its, and by those before, none goes from now on.
+    Asked {
+        /// Which home.
+        home: Member,
+        /// Which of its times.
+        which: u64,
     },
     /// A name of another member's file, which that has let go, has gone here.
     Gone {

@@ -450,7 +450,8 @@ impl State {
         self.sessions.presented(session, handle, (good, left));
     }
 
-    /// Whether something that other members want waits for the permanent store.
+    /// Whether something that other members want waits for the permanent store, or it is not known
+    /// here, or where files were born, what has become of names.
     pub fn waits_between(&self) -> bool {
         let members = self.members.as_ref();
         let waits = members.is_some_and(|members| members.has_kept() || members.has_postponed());

@@ -95,12 +95,14 @@ impl Names {
         if !self.counts(&inode) {
             return !named;
         }
-        if links == 0 {
+        // Of one that was let go it may turn out that it has stayed.
+        let all = links == 0 && !self.is_leaving(ino);
+        if all {
             // What else it is called here is older.
             self.drop_names(ino);
         }
         // Of another member's file nothing is kept that is not called anything here.
-        links == 0 || (inode.is(flag::FAR) && !named)
+        all || (inode.is(flag::FAR) && !named)
     }
 
     /// All names that are here of a file, with the directories they are in.

@@ -101,6 +101,12 @@ pub(super) fn has_links(state: &mut State, ino: Ino, links: u32) {
     }
 }
 
+/// How many names of a file the tables have in directories that are here.
+pub(super) fn names_here(state: &State, ino: Ino) -> u32 {
+    let names = state.names.names_of(ino).into_iter();
+    names.filter(|(parent, _)| elsewhere::is_here(state, *parent)).count() as u32
+}
+
 /// So many names of a file that was born here are about to be removed here: if these are all that
 /// are counted, it is known before whether they are all there are.
 ///
@@ -128,7 +134,8 @@ pub(super) fn is_let_go(
     if !is_several(state, ino) {
         return Ok(Outcome::LetGoOf(None, 0, 0));
     }
-    may_count(state, ino)?;
+    // Those in directories that are here are there, whatever is known of others.
+    may_count_with(state, ino, names_here(state, ino).saturating_add(1))?;
     let now = state.world.now();
     let Some(members) = &state.members else { return Ok(Outcome::LetGoOf(None, 0, 0)) };
     let (which, place) = (members.next_let_go(now), members.place(directory));
@@ -138,12 +145,10 @@ pub(super) fn is_let_go(
     let others = state.names.in_doubt(ino);
     let name = name.to_vec();
     state.record(Membership::LetGo { ino, directory, name: name.clone(), by, which, is: true });
-    match place.filter(|parent| state.names.child_here(*parent, &name) == Some(ino)) {
-        Some(parent) => {
-            state.record(Fact::Removed { parent, name, time_ns: state.storage.time_ns() });
-        }
-        None => counts(state, ino, -1),
+    if let Some(parent) = place.filter(|at| state.names.child_here(*at, &name) == Some(ino)) {
+        state.record(Membership::Unnamed { parent, name });
     }
+    counts(state, ino, -1);
     let links = state.names.inode(ino).map_or(0, |inode| inode.links);
     Ok(Outcome::LetGoOf(None, links.saturating_add(others), which))
 }
@@ -157,7 +162,9 @@ pub fn is_known(state: &mut State, (by, which): Time, gone: bool) -> Result<()> 
     let Some(LetGo { ino, directory, name }) = state.names.let_go_at((by, which)).cloned() else {
         return Ok(());
     };
-    if !gone && state.names.inode(ino).is_some() {
+    if gone {
+        is_taken(state, (by, which), ino);
+    } else if state.names.inode(ino).is_some() {
         elsewhere::file_is_here(state, ino, b"")?;
         counts(state, ino, 1);
     }
@@ -165,6 +172,21 @@ pub fn is_known(state: &mut State, (by, which): Time, gone: bool) -> Result<()> 
     has_lost_all(state, ino);
     state.members.iter_mut().for_each(|members| members.go_on());
     Ok(())
+}
+
+/// What was let go has gone at this time: at others at which the same name was let go, if there are
+/// any, it has not, unless who asked says so.
+fn is_taken(state: &mut State, time: Time, ino: Ino) {
+    let Some(gone) = state.names.let_go_at(time).filter(|_| state.names.in_doubt(ino) > 1) else {
+        return;
+    };
+    let same = state.names.let_go().filter(|(other, it)| *other != time && *it == gone);
+    let same: Vec<Time> = same.map(|(other, _)| other).collect();
+    let directory = gone.directory;
+    for (by, which) in same {
+        let name = Vec::new();
+        state.record(Membership::LetGo { ino, directory, name, by, which, is: true });
+    }
 }
 
 /// A name of a file that was born here is about to be taken by another member's: it is counted no
@@ -223,10 +245,14 @@ fn leaves_no_more(state: &mut State, ino: Ino, (directory, name): (Number, &[u8]
     state.members.iter_mut().for_each(|members| members.go_on());
 }
 
-/// A file that has no name any more has none here: what it is still called is older.
+/// A file that has no name any more has none here: what it is still called is older. What it is
+/// called in a directory that is here it is called, whatever was heard.
 fn has_lost_all(state: &mut State, ino: Ino) {
     let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    if links == 0 && !state.names.is_leaving(ino) {
+    let here = if state.backing.is_none() { names_here(state, ino) } else { 0 };
+    if links == 0 && here > 0 && !state.names.is_leaving(ino) {
+        has_links(state, ino, here);
+    } else if links == 0 && !state.names.is_leaving(ino) {
         for (parent, name) in state.names.names_of(ino) {
             state.record(Membership::Unnamed { parent, name });
         }
@@ -255,7 +281,11 @@ pub fn is_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> bool 
 /// # Errors
 /// If it must wait for that.
 pub fn count_lost(state: &mut State, ino: Ino, (by, token): (Member, u64)) -> Result<()> {
-    if state.names.inode(ino).is_some() {
+    if let Some(inode) = state.names.inode(ino) {
+        if inode.links == 0 && state.names.is_leaving(ino) {
+            // One that was let go may have stayed, and then it is that one less.
+            return Err(state.fetches.wait());
+        }
         elsewhere::file_is_here(state, ino, b"")?;
         counts(state, ino, -1);
         has_lost_all(state, ino);

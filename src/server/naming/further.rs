@@ -68,7 +68,8 @@ pub fn link_here(
 ) -> Result<()> {
     let (parent, name) = lookup::resolve_parent(state, caller, path)?;
     elsewhere::take_all(state, &[parent])?;
-    let is_gone = |inode: Inode| inode.links == 0 && named;
+    // It is not, if that is not known of all its names.
+    let is_gone = |inode: Inode| inode.links == 0 && named && !state.names.is_leaving(ino);
     if state.names.inode(ino).is_none_or(is_gone) {
         return Err(refuse(ErrorKind::BadHandle, path));
     }

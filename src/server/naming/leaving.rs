@@ -23,7 +23,7 @@ pub struct LetGo {
     pub ino: Ino,
     /// In which directory.
     pub directory: Number,
-    /// What it is called there.
+    /// What it is called there; empty: it went at another time.
     pub name: Vec<u8>,
 }
 

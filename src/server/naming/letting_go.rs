@@ -19,6 +19,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
+use crate::naming::leaving::Time;
 use crate::naming::names::Name;
 use crate::naming::{counting, elsewhere};
 
@@ -38,12 +39,11 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
     };
     match elsewhere::outcome(state, answer) {
         Ok(Outcome::LetGoOf(fingerprint, left, which)) => {
-            let members = state.members.as_mut().filter(|_| which != 0);
-            if members.is_some_and(|members| !members.uses(file.born(), which)) {
+            if which != 0 && !uses(state, (file.born(), which), (thing, &work))? {
                 return Err(requiring::asks_again(state));
             }
             state.record(Membership::There { ino, fingerprint });
-            let others = names_here(state, ino).saturating_sub(1);
+            let others = counting::names_here(state, ino).saturating_sub(1);
             if left == 0 && others > 0 && must_ask_again(state) {
                 return Err(requiring::asks_again(state));
             }
@@ -58,6 +58,13 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
         Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// The present request is to take a name away by this time of its home, which was asked so. Whether
+/// it may.
+fn uses(state: &mut State, time: Time, (thing, work): (Thing, &Work)) -> Result<bool> {
+    let (wish, now) = (requiring::wish(state, thing, work)?, state.world.now());
+    Ok(state.members.as_mut().is_some_and(|members| members.uses(time, (wish, now))))
 }
 
 /// How the home of another member's file is asked to let a name go; `None`: nobody counts them.
@@ -94,12 +101,6 @@ pub(super) fn are_gone(state: &mut State) {
 fn must_ask_again(state: &mut State) -> bool {
     let members = state.members.as_mut().filter(|_| state.backing.is_none());
     members.is_some_and(|members| members.asker().is_some_and(|asker| members.asks_again(asker)))
-}
-
-/// How many names of a file the tables have in directories that are here.
-fn names_here(state: &State, ino: Ino) -> u32 {
-    let names = state.names.names_of(ino).into_iter();
-    names.filter(|(parent, _)| elsewhere::is_here(state, *parent)).count() as u32
 }
 
 /// Several names of one thing each are about to go at once, as [`may_lose`] has it of one: their
@@ -140,7 +141,7 @@ pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
     if asking::number_of(state, ino).is_none() {
         return;
     }
-    let names = names_here(state, ino);
+    let names = counting::names_here(state, ino);
     if state.attributes(ino).is_some_and(|is| is.links < names) {
         counting::has_links(state, ino, names);
     }

@@ -76,6 +76,7 @@ impl Names {
             | Membership::Adrift { .. }
             | Membership::Lost { .. }
             | Membership::Gone { .. }
+            | Membership::Asked { .. }
             | Membership::Borrows { .. }
             | Membership::Batch { .. }
             | Membership::Striped { .. }

@@ -35,8 +35,12 @@ const SOON: Duration = Duration::from_millis(200);
 pub fn heard(state: &mut State, from: Member, said: LettingGo) -> Result<()> {
     match said {
         LettingGo::Asks(which) => {
+            let now = state.world.now();
             let Some(members) = &mut state.members else { return Ok(()) };
-            let (gone, stayed) = members.is_asked_of(from, &which);
+            let [gone, stayed] = members.is_asked_of(from, &which, now);
+            if let Some(which) = stayed.iter().copied().max() {
+                state.record(Membership::Asked { home: from, which });
+            }
             says(state, from, LettingGo::Gone(gone));
             says(state, from, LettingGo::Stayed(stayed));
         }
@@ -50,10 +54,11 @@ pub fn heard(state: &mut State, from: Member, said: LettingGo) -> Result<()> {
             settle_stayed(state);
         }
         LettingGo::Knows(which) => {
-            let gone = state.members.iter().flat_map(|members| members.gone());
-            let known = |time: &Time| time.0 == from && which.contains(&time.1);
-            let known: Vec<Time> = gone.filter(known).collect();
-            known.into_iter().for_each(|time| forget(state, time));
+            for time in which.into_iter().map(|which| (from, which)) {
+                if state.members.as_ref().is_some_and(|members| members.is_gone(time)) {
+                    forget(state, time);
+                }
+            }
         }
     }
     Ok(())
@@ -93,9 +98,9 @@ fn tell(state: &mut State) {
         }
     }
     lost.into_iter().for_each(|time| forget(state, time));
-    for (home, mut which) in told {
-        which.truncate(WHICH_MAX);
-        says(state, home, LettingGo::Gone(which));
+    for (home, which) in told {
+        let some = which.chunks(WHICH_MAX);
+        some.for_each(|some| says(state, home, LettingGo::Gone(some.to_vec())));
     }
 }
 
@@ -108,9 +113,9 @@ fn ask(state: &mut State) {
             asked.entry(by).or_default().push(which);
         }
     }
-    for (by, mut which) in asked {
-        which.truncate(WHICH_MAX);
-        says(state, by, LettingGo::Asks(which));
+    for (by, which) in asked {
+        let some = which.chunks(WHICH_MAX);
+        some.for_each(|some| says(state, by, LettingGo::Asks(some.to_vec())));
     }
 }
 
@@ -149,8 +154,11 @@ fn settle_removed(state: &mut State) {
     for (parent, its) in parents {
         as_own(state, (Own::LetGo, parent), |state| {
             elsewhere::take_all(state, &[parent])?;
-            its.iter().try_for_each(|(time, LetGo { ino, name, .. })| {
-                let gone = state.names.child_here(parent, name) != Some(*ino);
+            its.iter().try_for_each(|(time, _)| {
+                let let_go = state.names.let_go_at(*time).filter(|let_go| !let_go.name.is_empty());
+                let named =
+                    let_go.map(|let_go| (state.names.child_here(parent, &let_go.name), let_go.ino));
+                let gone = named.is_some_and(|(there, ino)| there != Some(ino));
                 counting::is_known(state, *time, gone)
             })
         });

@@ -1,23 +1,31 @@
 //! Names of others' files that their homes have let go for this server: by which of these times
 //! names may be taken away here, and by which they have been.
 //!
-//! Invariants: a time is used once, and not after its home has asked what has come of it; that it
-//! was used is written down with what it was used for, until the home knows. Not here: what homes
+//! Invariants: a time is used once, and not after its home was told that it was not; that it was
+//! used is written down with what it was used for, until the home knows. Not here: what homes
 //! are asked for (`naming/letting_go`), and what is said of it (`sharing/letting_go`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Asker, Member};
+use terral_format::ids::{Asker, Member, Wish};
 
 use super::Members;
+use crate::core::world::Tick;
+
+/// A request that takes longer has to ask its homes again.
+const LONG: Duration = Duration::from_secs(10);
 
 /// All of it. The home of a file, and which of its times.
 #[derive(Default)]
 pub(super) struct LettingGo {
     /// What the present request goes by, if it comes to be.
     uses: BTreeSet<(Member, u64)>,
-    /// The last time of each home of which it has asked what has come of it.
+    /// Those by which requests go that are not through: which has asked so, and since when.
+    held: BTreeMap<(Member, u64), (Wish, Tick)>,
+    /// The last time of each home by which nothing goes any more, nor by those before, but for what
+    /// is held.
     asked: BTreeMap<Member, u64>,
     /// What has gone, of which homes may not know.
     gone: BTreeSet<(Member, u64)>,
@@ -30,14 +38,24 @@ impl LettingGo {
         match record {
             Membership::Gone { home, which, is: true } => _ = self.gone.insert((*home, *which)),
             Membership::Gone { home, which, is: false } => _ = self.gone.remove(&(*home, *which)),
+            Membership::Asked { home, which } => {
+                let asked = self.asked.entry(*home).or_default();
+                *asked = (*asked).max(*which);
+            }
             _ => {}
         }
     }
 
     /// For a snapshot.
     pub(super) fn snapshot(&self) -> impl Iterator<Item = Membership> + '_ {
+        let asked = self.asked.iter();
+        let asked = asked.map(|(home, which)| Membership::Asked { home: *home, which: *which });
         let gone = self.gone.iter();
-        gone.map(|(home, which)| Membership::Gone { home: *home, which: *which, is: true })
+        asked.chain(gone.map(|(home, which)| Membership::Gone {
+            home: *home,
+            which: *which,
+            is: true,
+        }))
     }
 
     /// Another request is carried out.
@@ -47,21 +65,24 @@ impl LettingGo {
 }
 
 impl Members {
-    /// The present request is to take a name away by this time, once it comes to be. Whether it
-    /// may.
-    pub fn uses(&mut self, home: Member, which: u64) -> bool {
+    /// The present request is to take a name away by this time of a home, once it comes to be: it
+    /// has asked for that by this wish. Whether it may.
+    pub fn uses(&mut self, time: (Member, u64), by: (Wish, Tick)) -> bool {
         let of = &mut self.letting_go;
-        let is_old = of.asked.get(&home).is_some_and(|asked| which <= *asked);
-        let may = !is_old && !of.gone.contains(&(home, which));
+        let is_old = of.asked.get(&time.0).is_some_and(|asked| time.1 <= *asked);
+        let may = (!is_old || of.held.contains_key(&time)) && !of.gone.contains(&time);
         if may {
-            of.uses.insert((home, which));
+            of.uses.insert(time);
+            of.held.entry(time).or_insert(by);
         }
         may
     }
 
     /// It comes to be: what it goes by.
     pub fn take_uses(&mut self) -> BTreeSet<(Member, u64)> {
-        std::mem::take(&mut self.letting_go.uses)
+        let uses = std::mem::take(&mut self.letting_go.uses);
+        self.letting_go.held.retain(|time, _| !uses.contains(time));
+        uses
     }
 
     /// Whether names have gone of which homes may not know.
@@ -75,12 +96,18 @@ impl Members {
     }
 
     /// A home asks what has come of these times: those that have been used, and those that have
-    /// not, and are not from now on.
-    pub fn is_asked_of(&mut self, home: Member, which: &[u64]) -> (Vec<u64>, Vec<u64>) {
-        let of = &mut self.letting_go;
-        let asked = of.asked.entry(home).or_default();
-        *asked = which.iter().copied().fold(*asked, u64::max);
-        which.iter().partition(|which| of.gone.contains(&(home, **which)))
+    /// not. Of those that a request goes by just now nothing is known yet.
+    pub fn is_asked_of(&mut self, home: Member, which: &[u64], now: Tick) -> [Vec<u64>; 2] {
+        let (wishes, of) = (&self.wishes, &mut self.letting_go);
+        of.held.retain(|_, (wish, since)| wishes.contains_key(wish) && now.since(*since) < LONG);
+        let known = which.iter().copied().filter(|which| !of.held.contains_key(&(home, *which)));
+        let (gone, stayed) = known.partition(|which| of.gone.contains(&(home, *which)));
+        [gone, stayed]
+    }
+
+    /// Whether this has gone, and its home may not know of it.
+    pub fn is_gone(&self, time: (Member, u64)) -> bool {
+        self.letting_go.gone.contains(&time)
     }
 
     /// Whether a request is to ask homes once more about names: it does so once.

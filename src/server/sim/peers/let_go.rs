@@ -4,16 +4,17 @@
 
 use std::time::Duration;
 
+use terral_format::disk::partition::Verdict;
 use terral_format::ids::{Number, SessionSlot};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Kind, RenameHow, Request, XattrHow};
 use terral_format::wire::transactions::Operation;
 use terral_transport::requests::Taken;
 
-use super::further::{asks, goes_on, link, makes, rest};
+use super::further::{asks, goes_on, link, makes, rest, says};
 use super::giving::given;
 use super::kept_names::loses_all;
-use super::named_again::some;
+use super::named_again::{ONE, some};
 use super::transacting::transact;
 use super::{Handled, Peers, walk_all};
 use crate::sim::world::Virtual;
@@ -48,23 +49,19 @@ fn mv<'a>(from: &'a [u8], to: &'a [u8]) -> Request<'a> {
 /// What a program of a server has asked.
 type Asked = (usize, SessionSlot, Taken);
 
-/// Both are carried out by turns, by these servers.
-fn both_are_done(peers: &mut Peers, both: [(usize, &Asked); 2], when: &str) {
-    let mut done = [false; 2];
-    for _ in 0..2000 {
-        for ((at, of), done) in both.into_iter().zip(&mut done) {
-            if !*done {
-                *done = matches!(peers.handle(at, of.1, &of.2), Some(Handled::Answer(_)));
-            }
-        }
-        if done == [true, true] {
-            return;
+/// They are carried out by turns, by these servers, so far. Whether all are through.
+fn are_done(peers: &mut Peers, all: &[(usize, &Asked)], steps: u64) -> bool {
+    let mut left = all.to_vec();
+    for _ in 0..steps {
+        left.retain(|(at, of)| !matches!(peers.handle(*at, of.1, &of.2), Some(Handled::Answer(_))));
+        if left.is_empty() {
+            break;
         }
         if !peers.carry() {
             peers.pass(Duration::from_millis(100));
         }
     }
-    panic!("{when}: it waits for ever");
+    left.is_empty()
 }
 
 /// One program removes a name, another one moves it, or has something else take it, on the same
@@ -89,7 +86,8 @@ fn who_removes_a_name_while_another_program_moves_it_miscounts_none() {
             let one = asks(&mut peers, 0, both[0]);
             goes_on(&mut peers, 0, &one, gap);
             let next = asks(&mut peers, other, both[1]);
-            both_are_done(&mut peers, [(0, &one), (other, &next)], &when);
+            let done = are_done(&mut peers, &[(0, &one), (other, &next)], 2000);
+            assert!(done, "{when}: it waits for ever");
             is_sound(&mut peers, file, &when);
         }
     }
@@ -158,6 +156,60 @@ fn a_name_that_went_and_was_to_come_again_and_does_not_is_gone() {
             peers.sims[0].kill();
         }
         is_sound(&mut peers, file, "it is not given");
+    }
+}
+
+const AT_HOME: [&[u8]; 3] = [b"h/k", b"d/b", b"d/c"];
+
+/// A file of the second server, with one name in a directory of its own, and two in one of the
+/// third's.
+fn with_one_at_home() -> Peers {
+    let mut peers = Peers::new(51, 3);
+    peers.make_directory(1, b"h").expect("made");
+    peers.make_directory(2, b"d").expect("made");
+    makes(&mut peers, 1, AT_HOME[0], ONE);
+    for name in &AT_HOME[1..] {
+        link(&mut peers, 1, AT_HOME[0], name).expect("linked");
+    }
+    peers.pass(Duration::from_secs(3));
+    peers.create(1, b"h/own").expect("it has the directory");
+    peers.create(2, b"d/own").expect("it has the directory");
+    peers
+}
+
+/// Two programs remove the same name, and one of them another one, after so many steps; the machine
+/// may be lost after more.
+fn let_go_twice(gap: u64, lost: Option<u64>) {
+    let when = format!("{gap} {lost:?}");
+    let mut peers = with_one_at_home();
+    let one = asks(&mut peers, 2, Request::Unlink(AT_HOME[1]));
+    goes_on(&mut peers, 2, &one, gap);
+    let other = asks(&mut peers, 2, Request::Unlink(AT_HOME[1]));
+    let next = asks(&mut peers, 2, Request::Unlink(AT_HOME[2]));
+    let all = [(2, &one), (2, &other), (2, &next)];
+    let done = are_done(&mut peers, &all, lost.unwrap_or(2000));
+    assert!(done || lost.is_some(), "{when}: it waits for ever");
+    if lost.is_some() {
+        peers.dies(2);
+        peers.remove(2, Verdict::Dead, 2);
+    }
+    rest(&mut peers);
+    let is_there = |name: &&&[u8]| peers.stat(0, name).is_ok();
+    let names: Vec<&[u8]> = AT_HOME.iter().filter(is_there).copied().collect();
+    assert!(names.contains(&AT_HOME[0]), "{when}: nobody has removed it");
+    for at in 0..2 {
+        let counted = peers.stat(at, AT_HOME[0]).expect("it is there").links as usize;
+        let exact = lost.is_some() || counted == names.len();
+        assert!(exact && counted >= names.len(), "{when}: {counted}, {names:?}");
+        assert_eq!(says(&mut peers, at, AT_HOME[0]), ONE, "{when}");
+    }
+}
+
+#[test]
+fn a_name_at_the_home_stays_though_another_one_was_let_go_twice() {
+    (0..16).for_each(|gap| let_go_twice(gap, None));
+    for (gap, steps) in (0..10).flat_map(|gap| (0..24).map(move |steps| (gap, steps))) {
+        let_go_twice(gap, Some(steps));
     }
 }
 

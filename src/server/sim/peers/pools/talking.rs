@@ -8,7 +8,7 @@ use terral_partition::effect::Input;
 use super::{Pools, address};
 use crate::core::state::State;
 use crate::members::control;
-use crate::sharing::{carrying, departing, moving, ruling};
+use crate::sharing::{carrying, departing, letting_go, moving, ruling};
 
 /// What servers say to each other.
 impl Pools {
@@ -135,8 +135,11 @@ impl Pools {
         let any = !frames.is_empty() || !moves.is_empty();
         for (to, said) in moves {
             if let Some(to) = self.at_of(to).filter(|to| self.may_meet(at, *to).is_some()) {
-                let Control::Moving(said) = said else { continue };
-                let heard = self.of(to, |state| moving::heard(state, me, said));
+                let heard = self.of(to, |state| match said {
+                    Control::Moving(said) => moving::heard(state, me, said),
+                    Control::LettingGo(said) => letting_go::heard(state, me, said),
+                    other => panic!("{other:?}"),
+                });
                 assert!(heard.is_none_or(|heard| heard.is_ok()));
             }
         }
