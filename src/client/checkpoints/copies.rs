@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::objects::{Address, Container};
 
 /// How long a server that is in the run may not answer before there is no copy on it: its process
-/// was killed and another takes its memory over, or this machine's was, and nobody is connected yet.
+/// was killed and another takes its memory over, or this machine's was, and has no session yet.
 const AWAY: Duration = Duration::from_secs(20);
 
 /// Between two looks at who answers.

@@ -13,7 +13,7 @@ use terral_format::wire::moving::Moving;
 use crate::core::left_out::{Step, does};
 use crate::core::limits::limits;
 use crate::members::role::Members;
-use crate::naming::names::Names;
+use crate::naming::names::{Names, Place};
 
 /// Marks of what is looked at without asking though it is marked as elsewhere.
 const LOOKS: u16 = flag::SHOWN | flag::BORROWED;
@@ -27,16 +27,7 @@ impl Names {
                 self.update(*ino, |inode| inode.flags &= !(flag::ELSEWHERE | flag::FAR));
                 self.forget(*ino);
             }
-            Membership::Named { ino, parent, name } => {
-                let Some(inode) = self.inode(*ino) else { return };
-                // Somebody has moved it out of a directory that is not here.
-                if inode.is(flag::NAMED) {
-                    self.inodes.unname(index_of(*ino));
-                }
-                self.inodes.name_it(index_of(*ino), (*parent, name), |_| ());
-                // Who lets clients look there sees to it that it is so.
-                self.may_look(*parent, 0);
-            }
+            Membership::Named { ino, parent, name } => self.named(*ino, (*parent, name)),
             Membership::Unnamed { parent, name } => self.unnamed((*parent, name)),
             Membership::Leaves { .. } | Membership::LetGo { .. } => self.leaves(record),
             Membership::Looks { attributes } => self.looks(attributes),
@@ -90,6 +81,17 @@ impl Names {
             | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }
+    }
+
+    fn named(&mut self, ino: Ino, (parent, name): Place<'_>) {
+        let Some(inode) = self.inode(ino) else { return };
+        // Somebody has moved it out of a directory that is not here.
+        if inode.is(flag::NAMED) {
+            self.inodes.unname(index_of(ino));
+        }
+        self.inodes.name_it(index_of(ino), (parent, name), |_| ());
+        // Who lets clients look there sees to it that it is so.
+        self.may_look(parent, 0);
     }
 
     fn overlaid(&mut self, ino: Ino) {

@@ -23,8 +23,8 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
     state.fetches.get(&need, &*backing, &*state.world)
 }
 
-/// Where the permanent store has what is called so here; `None`: it has nothing of it, as it is owed
-/// a directory that this is in.
+/// Where the permanent store has what is called so here; `None`: it has nothing of it, as a
+/// directory that this is in is owed to it.
 ///
 /// # Errors
 /// As [`fetch`]'s, if it must wait until that is known.
