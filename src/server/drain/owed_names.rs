@@ -320,10 +320,11 @@ impl NameJob {
 }
 
 /// In another server: notes that the next operation was done by one that died before it could.
-/// Where the backing cannot say, the drain looks later.
+/// Where the backing cannot say, or another member may be moving something there, the drain looks
+/// later.
 pub(crate) fn find_renamed(state: &mut State) {
     let front = state.names.owed().front().filter(|_| state.names.is_next_unsure());
-    let front = front.filter(|_| !exchanging::is_ahead(&state.names));
+    let front = front.filter(|_| !state.names.may_rest());
     let next = front.filter(|(_, operation)| !state.names.is_unsure(operation));
     let (true, Some(backing)) = (next.is_some(), state.backing.clone()) else { return };
     let Some(job) = NameJob::begin(state) else { return };

@@ -277,7 +277,10 @@ fn must_rest(state: &mut State) -> bool {
         return true;
     }
     let names = &state.names;
-    let begun = names.is_resumed() && !names.owed().is_empty() && !exchanging::is_ahead(names);
+    // What a server before this one has begun is done again, as well by its new name: that one may
+    // have said that it rests.
+    let begun = if names.may_rest() { names.is_begun() } else { names.is_resumed() };
+    let begun = begun && !names.owed().is_empty();
     let movers = names.resting().iter().filter(|(_, moving)| moving.brings);
     let movers: Vec<_> = movers.map(|(by, moving)| (*by, moving.id)).collect();
     if movers.is_empty() || begun || !names.publishing().is_empty() {

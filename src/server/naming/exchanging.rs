@@ -24,7 +24,7 @@ use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
-use crate::naming::names::{Names, Place, is_known};
+use crate::naming::names::{Place, is_known};
 use crate::naming::{counting, elsewhere, homes};
 
 /// A file of another machine is about to change places with something: its home knows of the name.
@@ -274,11 +274,6 @@ pub fn are_known(state: &mut State) -> Result<()> {
     }
     news.into_iter().try_for_each(|by| swap(state, by, true))?;
     state.commit()
-}
-
-/// Whether what is owed here is by names as they will be only once another member is through.
-pub fn is_ahead(names: &Names) -> bool {
-    names.resting().values().any(is_known_of)
 }
 
 fn is_known_of(moving: &Moving) -> bool {

@@ -75,6 +75,8 @@ pub struct Names {
     pub(super) publishing: BTreeMap<Ino, Publishing>,
     /// The next operation may have been done by a server that died.
     pub(super) resumed: bool,
+    /// This one may have done it, or a part.
+    pub(super) begun: bool,
     pub(super) bound: Ino,
     /// Files in hand.
     pub(super) preallocated: u64,
@@ -107,6 +109,7 @@ impl Names {
             resting: BTreeMap::new(),
             publishing: BTreeMap::new(),
             resumed: false,
+            begun: false,
             bound: Ino(0),
             preallocated: 0,
             has_backing,

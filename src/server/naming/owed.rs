@@ -63,14 +63,19 @@ impl Names {
         self.resumed
     }
 
+    /// Whether this server has begun the next owed operation, and does not know that it is done.
+    pub fn is_begun(&self) -> bool {
+        self.begun
+    }
+
     /// The next owed operation may have been done in part.
     pub fn may_be_begun(&mut self) {
-        self.resumed = true;
+        (self.resumed, self.begun) = (true, true);
     }
 
     /// The next owed operation was not begun.
     pub fn is_not_begun(&mut self) {
-        self.resumed = false;
+        (self.resumed, self.begun) = (false, false);
     }
 
     /// A whole version of which it is not known whether it has got its name.
@@ -101,7 +106,7 @@ impl Names {
     }
 
     pub(super) fn drained(&mut self, ordinal: Lsn) {
-        self.resumed = false;
+        self.is_not_begun();
         self.exchanging = self.exchanging.filter(|(begun, _)| *begun > ordinal);
         while self.owed.front().is_some_and(|(at, _)| *at <= ordinal) {
             self.owed.pop_front();

@@ -89,7 +89,7 @@ impl Names {
 
     /// After a replay. Of what is not used, this is lent.
     pub fn replayed(&mut self, lent: impl Iterator<Item = Ino>) {
-        self.resumed = true;
+        self.resumed = !self.owed.is_empty();
         // Some went without a record, and others have their slots.
         self.preallocated =
             self.inodes().filter(|inode| inode.is(flag::PREALLOCATED)).count() as u64;

@@ -6,6 +6,7 @@
 
 use terral_format::disk::NameOperation;
 use terral_format::ids::Ino;
+use terral_format::wire::moving::Moving;
 
 use crate::core::left_out::{Step, does};
 use crate::naming::names::Names;
@@ -28,6 +29,14 @@ impl Names {
     pub(crate) fn is_next_unsure(&self) -> bool {
         let next = self.owed().front().filter(|_| self.is_resumed());
         next.is_some_and(|(_, operation)| moves(operation))
+    }
+
+    /// Whether another member may just be moving something in the backing, as far as is known here:
+    /// it was told that nothing is brought, or may have been, by a server that died. What is owed
+    /// is by names as they were, or as they will be.
+    pub(crate) fn may_rest(&self) -> bool {
+        let known = |moving: &Moving| moving.back.as_ref().is_none_or(|back| back.is_known);
+        self.resting().values().any(|moving| moving.brings && known(moving))
     }
 
     /// Whether it is not known what the backing has at a path of its own just now: a name above,

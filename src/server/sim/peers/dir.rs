@@ -328,3 +328,60 @@ fn who_waits_for_what_his_server_moves_is_not_woken_by_himself() {
     assert_eq!(is_woken(&mut peers), Some(Some(false)));
     assert!(goes_on(&mut peers, 0, &one, 1000) && goes_on(&mut peers, 0, &other, 1000));
 }
+
+/// Another machine moves a directory of the first one's, who rests: what comes up there meanwhile
+/// is brought once it is told. Its server dies before, or after.
+#[test]
+fn who_rests_brings_nothing_also_if_it_has_begun_anew() {
+    for (before, after) in [(false, true), (true, false), (true, true)] {
+        let mut peers = Peers::with_dir(10, 2);
+        peers.make_directory(0, b"d").expect("made");
+        peers.create(0, b"d/f").expect("made");
+        peers.make_directory(1, b"x").expect("made");
+        (0..15).for_each(|_| peers.pass(Duration::from_secs(1)));
+        if before {
+            peers.sims[0].kill();
+        }
+        rename(&mut peers, 1, b"d", b"e");
+        let (target, name) = (Target::Path(b"e"), &b"user.a"[..]);
+        let (value, how) = (Some(&b"it"[..]), XattrHow::Any);
+        peers.ask(1, Request::SetXattr { target, name, value, how }).expect("set");
+        assert!(there(&peers).contains_key(&b"d"[..]), "it has not moved there");
+        if after {
+            peers.sims[0].kill();
+        }
+        (0..5).for_each(|_| peers.sims[0].pass(Duration::from_secs(1)));
+        owes_nothing(&mut peers);
+        assert_eq!(xattrs_there(&peers), [(b"e".to_vec(), b"it".to_vec())].into());
+    }
+}
+
+/// What it owes from there is not there any more, before it is told; and what is in its place is
+/// somebody else's.
+#[test]
+fn who_rests_and_dies_does_not_take_what_is_missing_for_what_it_has_moved() {
+    let mut peers = Peers::with_dir(11, 2);
+    for path in [&b"d"[..], b"c"] {
+        peers.make_directory(0, path).expect("made");
+    }
+    peers.create(0, b"d/f").expect("made");
+    peers.make_directory(1, b"x").expect("made");
+    (0..15).for_each(|_| peers.pass(Duration::from_secs(1)));
+    rename(&mut peers, 1, b"x", b"y");
+    rename(&mut peers, 0, b"d/f", b"c/g");
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"c/g", b"theirs").expect("written");
+    rename(&mut peers, 1, b"d", b"e");
+    (0..5).for_each(|_| peers.sims[1].pass(Duration::from_secs(1)));
+    assert!(
+        there(&peers).contains_key(&b"e/f"[..]),
+        "it has moved there, and what is owed has not"
+    );
+    peers.sims[0].kill();
+    (0..5).for_each(|_| peers.sims[0].pass(Duration::from_secs(1)));
+    owes_nothing(&mut peers);
+    let names = there(&peers);
+    assert!(!names.contains_key(&b"e/f"[..]), "it was moved");
+    assert_eq!(names.keys().filter(|path| path.starts_with(b"c/")).count(), 2, "both are kept");
+    assert_eq!(dir.tree()[&b"c/g"[..]].found.attributes.size, 0, "ours has the name");
+}

@@ -6,13 +6,19 @@ use std::time::Duration;
 
 use terral_format::ErrorKind;
 use terral_format::wire::message::{Kind, OpenHow, RenameHow, Request};
+use terral_format::wire::moving::Moving;
 use terral_store::backing::scripted::Body;
 
 use super::further::{asks, goes_on, link, makes, rest, says, some};
 use super::{OF_MOVES, Peers, Result, dir};
 use crate::core::state::State;
-use crate::naming::exchanging::is_ahead;
 use crate::sim::client::CREATE;
+
+/// Whether what is owed here is by names as they will be only once another member is through.
+fn is_ahead(state: &State) -> bool {
+    let known = |moving: &Moving| moving.back.as_ref().is_some_and(|back| back.is_known);
+    state.names.resting().values().any(known)
+}
 
 fn exchange(peers: &mut Peers, at: usize, from: &[u8], to: &[u8]) -> Result<()> {
     peers.ask(at, Request::Rename { from, to, how: RenameHow::Exchange }).map(drop)
@@ -274,7 +280,7 @@ fn given_up(with_dir: bool, files: bool) {
     rest(&mut peers);
     let request = Request::Rename { from: names[0], to: names[1], how: RenameHow::Exchange };
     let asked = asks(&mut peers, 1, request);
-    let ahead = |peers: &mut Peers| peers.sims[0].with(|server| is_ahead(&server.lock().names));
+    let ahead = |peers: &mut Peers| peers.sims[0].with(|server| is_ahead(&server.lock()));
     let has_begun = (0..300).any(|_| {
         assert!(!goes_on(&mut peers, 1, &asked, 1), "it is not to be done yet");
         ahead(&mut peers) == Some(true)
@@ -316,8 +322,10 @@ fn who_has_directories_back_before_he_hears_that_nothing_changes_places_keeps_th
 
 /// A file is created, where its directory is another server's, under the name that a directory had
 /// here, of which nobody has said that it is gone: while a third server moves another one, so that
-/// nothing is brought and no directory loses its place by a look.
-fn created_meanwhile(how: RenameHow) {
+/// nothing is brought and no directory loses its place by a look. If who removed the first one has
+/// begun to take it away in the store, he goes on with that (`begun`); else the file waits until
+/// the third server is through.
+fn created_meanwhile(how: RenameHow, begun: bool) {
     let mut peers = begin(true, 48);
     for path in [&b"b"[..], b"b/b"] {
         peers.make_directory(2, path).expect("made");
@@ -325,6 +333,10 @@ fn created_meanwhile(how: RenameHow) {
     rest(&mut peers);
     assert_eq!(peers.stat(1, b"b/b").expect("it is there").kind, Kind::Directory);
     peers.ask(2, Request::RemoveDirectory(b"b/b")).expect("removed");
+    if begun {
+        // As if the store had not answered.
+        peers.sims[2].with(|server| server.lock().names.may_be_begun());
+    }
     let to = if how == RenameHow::Exchange { &b"e/sub"[..] } else { b"e/new" };
     let asked = asks(&mut peers, 0, Request::Rename { from: b"d/sub", to, how });
     let rests = |peers: &mut Peers| {
@@ -335,9 +347,21 @@ fn created_meanwhile(how: RenameHow) {
     while !rests(&mut peers) {
         done = done || goes_on(&mut peers, 0, &asked, 1);
     }
-    peers.create(1, b"b/b").expect("the name is free");
-    assert!(rests(&mut peers), "it was created while directories were on their way");
-    assert!(done || goes_on(&mut peers, 0, &asked, 1000), "it waits for ever");
+    if begun {
+        peers.create(1, b"b/b").expect("the name is free");
+        assert!(rests(&mut peers), "it was created while directories were on their way");
+    }
+    let exclusive = OpenHow { exclusive: true, ..CREATE };
+    let opened = asks(&mut peers, 1, Request::Open { path: b"b/b", how: exclusive });
+    let mut open = begun;
+    let through = (0..2000).any(|_| {
+        open = open || goes_on(&mut peers, 1, &opened, 1);
+        done = done || goes_on(&mut peers, 0, &asked, 1);
+        open && done
+    });
+    assert!(through, "they wait for ever");
+    peers.sims[1].end(opened.0);
+    peers.collect(1);
     for _ in 0..2 {
         for at in 0..3 {
             assert_eq!(peers.stat(at, b"b/b").expect("it is there").kind, Kind::File, "{how:?}");
@@ -349,6 +373,8 @@ fn created_meanwhile(how: RenameHow) {
 
 #[test]
 fn what_is_created_where_a_directory_was_arrives_though_others_are_on_their_way() {
-    created_meanwhile(RenameHow::Exchange);
-    created_meanwhile(RenameHow::Replace);
+    for how in [RenameHow::Exchange, RenameHow::Replace] {
+        created_meanwhile(how, true);
+        created_meanwhile(how, false);
+    }
 }
