@@ -35,18 +35,21 @@ const NAMES: [(&str, Resource); 16] = [
 pub struct Limits(Vec<[Option<u64>; 2]>);
 
 impl Limits {
-    /// Those of a process.
+    /// Those of this process.
     ///
     /// # Errors
-    /// If it is gone.
-    pub fn of(pid: i32) -> Result<Limits> {
-        let path = format!("/proc/{pid}/limits");
-        let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
-        Limits::read(&text).with_context(|| path)
+    /// If proc(5) is not there.
+    pub fn own() -> Result<Limits> {
+        let path = "/proc/self/limits";
+        let text = std::fs::read_to_string(path).context(path)?;
+        Limits::read(&text).context(path)
     }
 
-    /// What proc(5) says.
-    fn read(text: &str) -> Result<Limits> {
+    /// What proc(5) says of a process.
+    ///
+    /// # Errors
+    /// If that is something else.
+    pub fn read(text: &str) -> Result<Limits> {
         let limit = |word: &str| match word {
             "unlimited" => Ok(None),
             number => number.parse().map(Some),
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn limits_are_read_said_and_had() {
-        let own = Limits::of(std::process::id() as i32).expect("runs");
+        let own = Limits::own().expect("runs");
         assert_eq!(own.to_string().parse::<Limits>().expect("some"), own);
         // To have what one has is nothing new.
         own.set().expect("allowed");

@@ -12,7 +12,7 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities,
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
-use terral_client::Person;
+use terral_client::{PeerProcess, Person};
 
 use crate::limits::Limits;
 
@@ -34,12 +34,13 @@ impl User {
     /// If that is gone, or is several users at once.
     pub fn of_peer(stream: &UnixStream) -> Result<(User, Limits)> {
         let peer = rustix::net::sockopt::socket_peercred(stream).context("who knocks")?;
-        let (pid, user) = (peer.pid.as_raw_nonzero(), peer.uid.as_raw());
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
-        let status = status.context("who knocks is gone")?;
-        let same = std::fs::read_link(format!("/proc/{pid}/ns/user"))
-            .context("who knocks is gone")?
-            == std::fs::read_link("/proc/self/ns/user")?;
+        let (pid, user) = (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw());
+        let gone = "who knocks is gone";
+        // All of it is of one process: another one may have its number by now.
+        let process = PeerProcess::of(stream, pid).context(gone)?;
+        let status = process.read("status").context(gone)?;
+        let same = process.link("ns/user").context(gone)?;
+        let same = same == std::fs::read_link("/proc/self/ns/user")?;
         ensure!(same, "who knocks is in a user namespace of his own: come from outside of it");
         let ids = |name: &str| -> Result<Vec<u32>> {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -50,7 +51,7 @@ impl User {
         let is_one = ids("Uid:")? == [user; 4] && ids("Gid:")? == [group; 4];
         ensure!(is_one, "who knocks is several users, or groups, at once");
         let groups = ids("Groups:")?;
-        let limits = Limits::of(pid.get())?;
+        let limits = Limits::read(&process.read("limits").context(gone)?)?;
         Ok((User(Person { user, group, groups }), limits))
     }
 
@@ -69,10 +70,7 @@ impl User {
     /// As the system knows him (getent(1)), if it does.
     fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
-        let mut getent = Command::new("timeout");
-        getent.env_clear().env("PATH", PROGRAMS).current_dir("/");
-        getent.args(["10", "getent", "passwd", &user]).stdin(Stdio::null()).stderr(Stdio::null());
-        let said = String::from_utf8(getent.output().ok()?.stdout).ok()?;
+        let said = asked(&["getent", "passwd", &user])?;
         let mut fields = said.lines().next()?.split(':');
         let name = fields.next()?.to_owned();
         (fields.nth(1)? == user).then_some(name)
@@ -105,6 +103,14 @@ impl User {
         ensure!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err(), "still root");
         Ok(())
     }
+}
+
+/// What a program of the system's says.
+fn asked(words: &[&str]) -> Option<String> {
+    let mut asks = Command::new("timeout");
+    asks.env_clear().env("PATH", PROGRAMS).current_dir("/").arg("10").args(words);
+    let said = asks.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    if said.status.success() { String::from_utf8(said.stdout).ok() } else { None }
 }
 
 fn is_in_a_range(all: &str, user: u32) -> bool {

@@ -121,6 +121,7 @@ pub use terral_transport::limit;
 pub use terral_transport::lock::by_fcntl;
 pub use terral_transport::maps::How as MapHow;
 pub use terral_transport::own_files;
+pub use terral_transport::peer::PeerProcess;
 pub use terral_transport::permission::{acting, as_person, as_real, ids_changed};
 pub use terral_transport::process::leave_behind;
 pub use terral_transport::program::copied;

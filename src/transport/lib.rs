@@ -41,6 +41,7 @@ pub mod descriptor;
 pub mod futex;
 pub mod maps;
 pub mod nodes;
+pub mod peer;
 pub mod permission;
 pub mod plain;
 pub mod program;
