@@ -240,7 +240,7 @@ pub enum Membership {
         is: bool,
     },
     /// A home has asked what has come of names that it has let go for this member: by this time of
-    /// its, and by those before, none goes from now on.
+    /// its, and by those before, none goes from now on, but for what was under way.
     Asked {
         /// Which home.
         home: Member,

@@ -325,7 +325,11 @@ pub fn anew(state: &mut State) -> Error {
 }
 
 /// What homes have said of names is not so any more: a request is carried out anew, and asks them.
+/// Not for ever.
 pub fn asks_again(state: &mut State) -> Error {
+    if !may_try_anew(state) {
+        return Error::new(ErrorKind::Busy, "names change all the time");
+    }
     if let Some(asker) = state.members.as_ref().and_then(|members| members.asker()) {
         forget_let_go(state, asker);
     }

@@ -88,6 +88,8 @@ impl Names {
         let named = inode.is(flag::NAMED);
         let left = inode.links.saturating_sub(1);
         let links = if named || self.counts(&inode) { left } else { 0 };
+        // What it is called in directories that are here it is called, whatever is counted.
+        let links = if links == 0 && self.counts(&inode) { self.names_here(ino) } else { links };
         self.update(ino, |inode| {
             inode.links = links;
             inode.changed_ns = time_ns;
@@ -114,6 +116,12 @@ impl Names {
         let aliases = aliases.map(|alias| self.inodes.at(index_of(*alias)));
         let all = std::iter::once(inode).chain(aliases);
         all.map(|name| (self.inodes.at(name.parent).ino, self.inodes.name(&name))).collect()
+    }
+
+    /// How many names of a file are in directories that are here.
+    pub fn names_here(&self, ino: Ino) -> u32 {
+        let names = self.names_of(ino).into_iter();
+        names.filter(|(parent, _)| !self.is_elsewhere(*parent)).count() as u32
     }
 
     /// Whether more than one name of a file is here.

@@ -78,7 +78,8 @@ pub(super) fn may_get(state: &mut State, ino: Ino, names: u32) -> Result<()> {
     Ok(())
 }
 
-/// It does not come to be: they are not.
+/// It does not come to be: they are not. What is in doubt may have stayed, so that it is not known
+/// yet that there are none: then one that is counted once too often keeps the bytes.
 pub(super) fn never_got(state: &mut State, ino: Ino, names: u32) {
     counts(state, ino, -i64::from(names));
     has_lost_all(state, ino);
@@ -99,12 +100,6 @@ pub(super) fn has_links(state: &mut State, ino: Ino, links: u32) {
             attributes: Attributes { links, changed_ns, ..attributes },
         });
     }
-}
-
-/// How many names of a file the tables have in directories that are here.
-pub(super) fn names_here(state: &State, ino: Ino) -> u32 {
-    let names = state.names.names_of(ino).into_iter();
-    names.filter(|(parent, _)| elsewhere::is_here(state, *parent)).count() as u32
 }
 
 /// So many names of a file that was born here are about to be removed here: if these are all that
@@ -135,7 +130,7 @@ pub(super) fn is_let_go(
         return Ok(Outcome::LetGoOf(None, 0, 0));
     }
     // Those in directories that are here are there, whatever is known of others.
-    may_count_with(state, ino, names_here(state, ino).saturating_add(1))?;
+    may_count_with(state, ino, state.names.names_here(ino).saturating_add(1))?;
     let now = state.world.now();
     let Some(members) = &state.members else { return Ok(Outcome::LetGoOf(None, 0, 0)) };
     let (which, place) = (members.next_let_go(now), members.place(directory));
@@ -249,7 +244,7 @@ fn leaves_no_more(state: &mut State, ino: Ino, (directory, name): (Number, &[u8]
 /// called in a directory that is here it is called, whatever was heard.
 fn has_lost_all(state: &mut State, ino: Ino) {
     let links = state.names.inode(ino).map_or(0, |inode| inode.links);
-    let here = if state.backing.is_none() { names_here(state, ino) } else { 0 };
+    let here = if state.backing.is_none() { state.names.names_here(ino) } else { 0 };
     if links == 0 && here > 0 && !state.names.is_leaving(ino) {
         has_links(state, ino, here);
     } else if links == 0 && !state.names.is_leaving(ino) {

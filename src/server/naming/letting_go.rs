@@ -3,7 +3,8 @@
 //! the home's times it was, so that the home hears of it whatever happens; of one that stays it
 //! hears when it asks (`sharing/letting_go`).
 //!
-//! Invariant: a name is taken away by a time that the home has given, and not asked about since.
+//! Invariant: a name is taken away by a time that the home has given, and was not told to have
+//! stayed by.
 //! Not here: what the home counts (`counting`).
 
 use std::collections::BTreeMap;
@@ -43,7 +44,7 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
                 return Err(requiring::asks_again(state));
             }
             state.record(Membership::There { ino, fingerprint });
-            let others = counting::names_here(state, ino).saturating_sub(1);
+            let others = state.names.names_here(ino).saturating_sub(1);
             if left == 0 && others > 0 && must_ask_again(state) {
                 return Err(requiring::asks_again(state));
             }
@@ -124,6 +125,16 @@ pub(super) fn may_lose_all(
             };
             match requiring::need(state, thing, &work) {
                 Err(error) if state.fetches.is_waiting() => late = Err(error),
+                // Several names of one file are asked for one after the other, and its home may
+                // wait until it knows of the first.
+                Ok(Have::Done(answer)) if names.len() == 1 => {
+                    if let Ok(Outcome::LetGoOf(_, _, which @ 1..)) =
+                        elsewhere::outcome(state, answer)
+                    {
+                        let home = thing.number().born();
+                        uses(state, (home, which), (thing, &work))?;
+                    }
+                }
                 // It is heard of below.
                 _ => {}
             }
@@ -141,7 +152,7 @@ pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
     if asking::number_of(state, ino).is_none() {
         return;
     }
-    let names = counting::names_here(state, ino);
+    let names = state.names.names_here(ino);
     if state.attributes(ino).is_some_and(|is| is.links < names) {
         counting::has_links(state, ino, names);
     }

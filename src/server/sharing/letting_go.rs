@@ -33,12 +33,18 @@ const SOON: Duration = Duration::from_millis(200);
 /// # Errors
 /// None yet: what is not known is nothing.
 pub fn heard(state: &mut State, from: Member, said: LettingGo) -> Result<()> {
+    if state.backing.is_some() {
+        // Where there is a permanent store homes look.
+        return Ok(());
+    }
     match said {
         LettingGo::Asks(which) => {
             let now = state.world.now();
             let Some(members) = &mut state.members else { return Ok(()) };
             let [gone, stayed] = members.is_asked_of(from, &which, now);
-            if let Some(which) = stayed.iter().copied().max() {
+            let asked =
+                stayed.iter().copied().max().filter(|which| members.is_new_of(from, *which));
+            if let Some(which) = asked {
                 state.record(Membership::Asked { home: from, which });
             }
             says(state, from, LettingGo::Gone(gone));
@@ -135,8 +141,9 @@ fn settle_stayed(state: &mut State) {
     }
 }
 
-/// Of a member that was removed the home finds it out by itself: what stands for the file has
-/// stayed.
+/// Of a member that was removed the home finds it out by itself: a name that does not stand for the
+/// file any more has gone, if that member had the directory until then. Else another one may have
+/// moved the name, or removed it: one too many keeps bytes, one too few loses them.
 fn settle_removed(state: &mut State) {
     let Some(members) = &state.members else { return };
     let its = state.names.let_go().filter(|((by, _), _)| members.is_removed(*by));
@@ -158,7 +165,8 @@ fn settle_removed(state: &mut State) {
                 let let_go = state.names.let_go_at(*time).filter(|let_go| !let_go.name.is_empty());
                 let named =
                     let_go.map(|let_go| (state.names.child_here(parent, &let_go.name), let_go.ino));
-                let gone = named.is_some_and(|(there, ino)| there != Some(ino));
+                let had = state.members.as_ref().is_some_and(|members| members.had(parent, time.0));
+                let gone = had && named.is_some_and(|(there, ino)| there != Some(ino));
                 counting::is_known(state, *time, gone)
             })
         });

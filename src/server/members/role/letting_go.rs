@@ -105,6 +105,11 @@ impl Members {
         [gone, stayed]
     }
 
+    /// Whether names went by this time of a home until now, or by later ones.
+    pub fn is_new_of(&self, home: Member, which: u64) -> bool {
+        self.letting_go.asked.get(&home).is_none_or(|asked| which > *asked)
+    }
+
     /// Whether this has gone, and its home may not know of it.
     pub fn is_gone(&self, time: (Member, u64)) -> bool {
         self.letting_go.gone.contains(&time)

@@ -102,6 +102,11 @@ impl Members {
         self.losses.restored()
     }
 
+    /// Whether a directory was put together after this member, which had it, was removed.
+    pub fn had(&self, directory: Ino, member: Member) -> bool {
+        self.losses.restored.get(&directory) == Some(&member)
+    }
+
     /// This is to be said to a member once the log has it.
     pub fn says_of_memory(&mut self, to: Member, memory: Memory) {
         self.losses.says.push((to, memory));

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use terral_format::disk::partition::Verdict;
+use terral_format::frame;
 use terral_format::ids::{Number, SessionSlot};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::{Kind, RenameHow, Request, XattrHow};
@@ -211,6 +212,60 @@ fn a_name_at_the_home_stays_though_another_one_was_let_go_twice() {
     for (gap, steps) in (0..10).flat_map(|gap| (0..24).map(move |steps| (gap, steps))) {
         let_go_twice(gap, Some(steps));
     }
+}
+
+/// Who was about to remove a name is lost after so many steps; before, another one has removed it.
+fn removed_by_another(next: usize, steps: u64) {
+    let when = format!("by {next}, after {steps}");
+    let mut peers = with_one_at_home();
+    let asked = asks(&mut peers, 2, Request::Unlink(AT_HOME[1]));
+    let early = goes_on(&mut peers, 2, &asked, steps);
+    peers.sims[2].end(asked.0);
+    peers.collect(2);
+    let gone = peers.ask(next, Request::Unlink(AT_HOME[1])).is_ok();
+    assert!(early || gone, "{when}: nobody has removed it");
+    peers.dies(2);
+    peers.remove(2, Verdict::Dead, 2);
+    rest(&mut peers);
+    for left in [AT_HOME[0], AT_HOME[2]] {
+        assert_eq!(says(&mut peers, 1, AT_HOME[0]), ONE, "{when}");
+        assert_eq!(says(&mut peers, 0, AT_HOME[2]), ONE, "{when}");
+        let counted = peers.stat(0, left).expect("it is there").links;
+        assert!(counted >= 2, "{when}: {counted}");
+    }
+    peers.ask(0, Request::Unlink(AT_HOME[0])).expect("removed");
+    rest(&mut peers);
+    assert_eq!(says(&mut peers, 0, AT_HOME[2]), ONE, "{when}: its bytes go under it");
+}
+
+#[test]
+fn a_name_that_another_one_removed_is_not_counted_for_a_lost_machine_too() {
+    for (next, steps) in (0..2).flat_map(|next| (0..16).map(move |steps| (next, steps))) {
+        removed_by_another(next, steps);
+    }
+}
+
+/// A transaction takes names of files of two homes, of which one does not answer for long.
+#[test]
+fn what_one_home_has_let_go_stays_so_while_another_one_is_waited_for() {
+    let mut peers = some();
+    makes(&mut peers, 2, b"d/x", b"two");
+    link(&mut peers, 2, b"d/x", b"d/w").expect("linked");
+    peers.pass(Duration::from_secs(3));
+    peers.create(0, b"d/more").expect("it has the directory");
+    let file = peers.stat(1, b"d/a").expect("it is there").ino;
+    let steps = [Operation::Unlink(&b"d/b"[..]), Operation::Unlink(b"d/w")];
+    let encoded = frame::encode(&&steps[..]).expect("it is short");
+    peers.unheard.insert((2, 0));
+    let asked = asks(&mut peers, 0, Request::Transact(&encoded));
+    // Some seconds.
+    assert!(!goes_on(&mut peers, 0, &asked, 40), "one has not heard of it");
+    let in_doubt = peers.sims[1].with(|server| server.lock().names.in_doubt(file));
+    assert_eq!(in_doubt, Some(1));
+    peers.unheard.clear();
+    peers.cut(0, 2);
+    assert!(goes_on(&mut peers, 0, &asked, 1000), "it waits for ever");
+    loses_all(&mut peers, &[b"d/a"], "it has one");
 }
 
 /// Something is done to names of the file by one of the servers, which may die, or give up.
