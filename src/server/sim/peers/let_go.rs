@@ -222,6 +222,7 @@ fn removed_by_another(next: usize, steps: u64) {
     let early = goes_on(&mut peers, 2, &asked, steps);
     peers.sims[2].end(asked.0);
     peers.collect(2);
+    peers.create(next, b"d/more").expect("it has the directory");
     let gone = peers.ask(next, Request::Unlink(AT_HOME[1])).is_ok();
     assert!(early || gone, "{when}: nobody has removed it");
     peers.dies(2);
