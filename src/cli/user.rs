@@ -70,7 +70,10 @@ impl User {
     /// As the system knows him (getent(1)), if it does.
     fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
-        let said = asked(&["getent", "passwd", &user])?;
+        let mut getent = Command::new("timeout");
+        getent.env_clear().env("PATH", PROGRAMS).current_dir("/");
+        getent.args(["10", "getent", "passwd", &user]).stdin(Stdio::null()).stderr(Stdio::null());
+        let said = String::from_utf8(getent.output().ok()?.stdout).ok()?;
         let mut fields = said.lines().next()?.split(':');
         let name = fields.next()?.to_owned();
         (fields.nth(1)? == user).then_some(name)
@@ -103,14 +106,6 @@ impl User {
         ensure!(set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).is_err(), "still root");
         Ok(())
     }
-}
-
-/// What a program of the system's says.
-fn asked(words: &[&str]) -> Option<String> {
-    let mut asks = Command::new("timeout");
-    asks.env_clear().env("PATH", PROGRAMS).current_dir("/").arg("10").args(words);
-    let said = asks.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
-    if said.status.success() { String::from_utf8(said.stdout).ok() } else { None }
 }
 
 fn is_in_a_range(all: &str, user: u32) -> bool {

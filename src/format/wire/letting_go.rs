@@ -13,12 +13,12 @@ pub const WHICH_MAX: usize = 1024;
 /// Of which times what is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LettingGo {
-    /// By the home: what has come of these? From now on none of them, nor any before, is reason to
-    /// take a name away.
+    /// By the home: what has come of these? Of one by which a request goes just now nothing is said.
     Asks(Vec<u64>),
     /// To it: these names have gone.
     Gone(Vec<u64>),
-    /// To it: these have not, and do not by that any more.
+    /// To it: these have not, and do not by that any more, nor by any before, but for what is under
+    /// way.
     Stayed(Vec<u64>),
     /// By the home: it knows what has come of these.
     Knows(Vec<u64>),
