@@ -160,7 +160,7 @@ fn it_is_installed_by_pip_and_says_where_it_looks_for_the_library() {
     }
     let home = tempfile::tempdir().expect("directory");
     // What is built is built there, not in the checkout.
-    let (copy, to) = (home.path().join("copy"), home.path().join("to"));
+    let (copy, to) = (home.path().join("copy"), home.path().join("below/to"));
     let copied = Command::new("cp").arg("-r").arg(source()).arg(&copy).status().expect("runs");
     assert!(copied.success());
     let mut pip = Command::new(PYTHON);
@@ -185,6 +185,8 @@ fn it_is_installed_by_pip_and_says_where_it_looks_for_the_library() {
         command.env_remove("TERRAL_LIBRARY").env("PATH", folder);
     });
     assert_eq!(well(&beside), "saved\n");
+    // What lies some folders above is not taken for it.
+    std::fs::copy(built("libterral.so"), home.path().join("libterral.so")).expect("copied");
     let nowhere = asks(&|command: &mut Command| {
         command.env_remove("TERRAL_LIBRARY").env("PATH", home.path());
     });

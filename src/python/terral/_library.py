@@ -150,8 +150,10 @@ def _places():
     said = os.environ.get("TERRAL_LIBRARY")
     if said:
         return [said]
-    # As `make install` has it: PREFIX/lib/terral/python/terral beside PREFIX/lib.
-    places = [Path(__file__).resolve().parents[3] / NAME]
+    # As `make install`, and pip, have it: PREFIX/lib/terral/python/terral below PREFIX/lib. What is
+    # so many folders above elsewhere may be anybody's.
+    above = Path(__file__).resolve().parents[3]
+    places = [above / NAME] if above.name == "lib" else []
     program = shutil.which("terral")
     if program:
         folder = Path(program).resolve().parent
