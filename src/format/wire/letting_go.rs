@@ -13,7 +13,8 @@ pub const WHICH_MAX: usize = 1024;
 /// Of which times what is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LettingGo {
-    /// By the home: what has come of these? Of one by which a request goes just now nothing is said.
+    /// By the home: what has come of these? Of one by which a request goes just now nothing is
+    /// said.
     Asks(Vec<u64>),
     /// To it: these names have gone.
     Gone(Vec<u64>),

@@ -20,6 +20,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::debts::owing;
+use crate::far::asking;
 use crate::members::requiring;
 use crate::naming::elsewhere;
 use crate::naming::leaving::{LetGo, Time};
@@ -83,6 +84,18 @@ pub(super) fn may_get(state: &mut State, ino: Ino, names: u32) -> Result<()> {
 pub(super) fn never_got(state: &mut State, ino: Ino, names: u32) {
     counts(state, ino, -i64::from(names));
     has_lost_all(state, ino);
+}
+
+/// What another member's file is called here it is counted as, at least: so it loses what it loses
+/// and no more, whatever was heard of it before.
+pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
+    if asking::number_of(state, ino).is_none() {
+        return;
+    }
+    let names = state.names.names_here(ino);
+    if state.attributes(ino).is_some_and(|is| is.links < names) {
+        has_links(state, ino, names);
+    }
 }
 
 /// So many names more are counted.

@@ -145,15 +145,3 @@ pub(super) fn may_lose_all(
     // Each home says how many are left besides one, also if several go.
     names.try_for_each(|(ino, (parent, name))| may_lose(state, caller, ino, (*parent, name)))
 }
-
-/// What another member's file is called here it is counted as, at least: so it loses what it loses
-/// and no more, whatever was heard of it before.
-pub(super) fn has_all_its_names(state: &mut State, ino: Ino) {
-    if asking::number_of(state, ino).is_none() {
-        return;
-    }
-    let names = state.names.names_here(ino);
-    if state.attributes(ino).is_some_and(|is| is.links < names) {
-        counting::has_links(state, ino, names);
-    }
-}

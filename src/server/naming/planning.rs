@@ -494,7 +494,7 @@ impl<'c> Plan<'c> {
         let names = self.names.all().map(|(place, _)| place);
         state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
         let others = self.lost.keys().chain(self.given.keys());
-        others.for_each(|ino| letting_go::has_all_its_names(state, *ino));
+        others.for_each(|ino| counting::has_all_its_names(state, *ino));
         let moves = self.moved.map(|(_, at)| at);
         for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();
