@@ -30,7 +30,7 @@ pub const DOORS: List = &[
     ("Fetches::need_not_wait", &["storage"]),
     ("Fetches::set_waiting", &["deferred", "sharing"]),
     ("Fetches::spilled", &["storage"]),
-    ("Fetches::spoil", &["drain", "sharing"]),
+    ("Fetches::spoil", &["drain", "naming", "sharing"]),
     ("Fetches::wait", &["far", "members", "naming", "requests", "sharing", "storage"]),
     ("Locks::doom", &["sharing"]),
     ("Locks::has_gone", &["far"]),

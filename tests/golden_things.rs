@@ -5,7 +5,9 @@ use crate::{golden_identity, golden_placement, golden_values};
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::{Asker, Epoch, Ino, InstanceId, Member, Number, ServerId, SessionSlot};
+use terral_format::ids::{
+    Asker, Epoch, Ino, InstanceId, Lsn, Member, Number, ServerId, SessionSlot,
+};
 use terral_format::wire::body::Body;
 use terral_format::wire::capability::{Principal, Revocation};
 use terral_format::wire::containers::{Container, Setting};
@@ -18,7 +20,9 @@ use terral_format::wire::placement::Placement;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::roster::{Certificate, Key, Partition, Roster, Seat, Secret};
 use terral_format::wire::things::{By, Change, Child, Directory, Look, Made, Node, Outcome};
-use terral_format::wire::transactions::{Gets, Set, TransactionId};
+use terral_format::wire::transactions::{
+    Delegated, Destination, Gets, Preparing, Returned, Set, TransactionId,
+};
 use terral_format::{Error, ErrorKind};
 
 fn number(counted: u64) -> Number {
@@ -65,8 +69,30 @@ fn set() -> Set {
     Set { operation: 458, name: b"C".into(), value: Some(b"D".into()), how: XattrHow::Create }
 }
 
-fn gets() -> Gets {
-    Gets { operation: 475, names: 476 }
+fn destination() -> Destination {
+    let made = vec![(number(480), b"E".to_vec())];
+    Destination { directory: number(479), made, name: b"F".into() }
+}
+
+fn returned() -> Returned {
+    let (lost, got) = (vec![(number(493), b"I".into())], vec![destination()]);
+    Returned { lost, got, fingerprint: Some(Fingerprint::default()), rewritten: true }
+}
+
+fn preparing() -> Preparing {
+    let delegated = Delegated {
+        operation: 477,
+        links: true,
+        names: vec![(number(478), b"G".into())],
+        above: vec![vec![(number(492), b"H".into())]],
+        to: vec![b"L".into()],
+    };
+    Preparing {
+        sets: vec![set()],
+        gets: Some(Gets { operation: 475, names: 476 }),
+        delegated: Some(delegated),
+        witness: Some(Member::LEAST),
+    }
 }
 
 /// Bodies of each kind, and of each form of what may be in them.
@@ -90,13 +116,12 @@ pub fn bodies() -> Vec<Body> {
         Change::Swap(number(436), b"y".into()),
         Change::Revoke(Revocation::Serial(437)),
         Change::Logout(carried()),
-        Change::Prepare(transaction(), vec![set()]),
+        Change::Prepare(transaction(), Box::new(preparing())),
         Change::Commit(transaction()),
         Change::Resolve(transaction(), true),
-        Change::PrepareWitnessed(transaction(), vec![set()], Member::LEAST),
         Change::Witness(transaction(), vec![number(469)]),
         Change::Release(transaction()),
-        Change::PrepareNames(transaction(), vec![set()], gets(), Some(Member::LEAST)),
+        Change::Return(transaction(), Box::new(returned())),
     ];
     let mut all = vec![directory.body(), Node { attributes: attributes(Kind::File) }.body()];
     all.extend(looks.map(|look| by(look).body()));
@@ -124,7 +149,7 @@ pub fn bodies() -> Vec<Body> {
 }
 
 /// What may come of it.
-fn outcomes() -> [Outcome; 20] {
+fn outcomes() -> [Outcome; 21] {
     [
         Outcome::Attributes(attributes(Kind::Fifo)),
         Outcome::Name(Some(child(Kind::File))),
@@ -146,6 +171,7 @@ fn outcomes() -> [Outcome; 20] {
         Outcome::Decided(None),
         Outcome::Doubts(vec![golden_identity::in_doubt()]),
         Outcome::Awaits(Member::LEAST),
+        Outcome::Delegated(494, Some(Fingerprint::default()), true),
     ]
 }
 
@@ -174,7 +200,8 @@ pub fn records() -> Vec<Membership> {
     let authorities = Membership::Authorities(vec![member(465)]);
     let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
     let striped = [striped(Some(golden_placement::stripe())), striped(None)];
-    let others = [control, authorities].into_iter().chain(striped).chain(let_go());
+    let others =
+        [control, authorities].into_iter().chain(striped).chain(let_go()).chain(in_store());
     of_things().into_iter().chain(transacts).chain(others).collect()
 }
 
@@ -188,8 +215,17 @@ fn let_go() -> [Membership; 3] {
     ]
 }
 
+/// What the permanent store has of a file.
+fn in_store() -> [Membership; 1] {
+    [Membership::InStore {
+        ino: Ino(487),
+        fingerprint: Some(Fingerprint::default()),
+        rewritten: true,
+    }]
+}
+
 /// Those of transactions.
-fn transacts() -> [Transacts; 9] {
+fn transacts() -> [Transacts; 11] {
     let asker = Asker { session: SessionSlot(472), index: 3, sequence: 473 };
     [
         Transacts::Prepared {
@@ -206,6 +242,15 @@ fn transacts() -> [Transacts; 9] {
         Transacts::Witnessed { of: transaction(), files: vec![number(471)] },
         Transacts::Released { of: transaction() },
         Transacts::Gets { of: transaction(), file: number(477), names: 478 },
+        Transacts::Delegated { of: transaction(), file: number(488), to: vec![b"K".into()] },
+        Transacts::Returns {
+            of: transaction(),
+            file: number(489),
+            after: Lsn(490),
+            directories: vec![number(491)],
+            lost: vec![(number(495), b"J".into())],
+            got: vec![destination()],
+        },
     ]
 }
 

@@ -7,14 +7,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::partition;
+use super::{NameOperation, partition};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
 use crate::wire::placement::{Placement, Stripe};
 use crate::wire::roster::{Certificate, Partition, Policy, Roster};
-use crate::wire::transactions::{Set, TransactionId};
+use crate::wire::transactions::{Destination, Set, TransactionId, Way};
 
 /// One effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -256,6 +256,19 @@ pub enum Membership {
         /// Whether the home may not know of it.
         is: bool,
     },
+    /// What the permanent store has of a file under its first name, as is known of it here from now
+    /// on.
+    InStore {
+        /// Which.
+        ino: Ino,
+        /// How it looks; `None`: nothing.
+        fingerprint: Option<Fingerprint>,
+        /// It is an older version, or another file, which this one is to replace.
+        rewritten: bool,
+    },
+    /// The permanent store is owed this once it is known what the file is called there whose names
+    /// are delegated.
+    Later(NameOperation),
 }
 
 /// What is so of a transaction of which several members have a part.
@@ -336,6 +349,32 @@ pub enum Transacts {
         file: Number,
         /// So many more than it loses.
         names: u32,
+    },
+    /// Of what was prepared just before: its names are delegated to who decides it.
+    Delegated {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+        /// The paths of those that it is to get.
+        to: Vec<Vec<u8>>,
+    },
+    /// By who has just decided one: the names of this file were delegated, and are returned once
+    /// the permanent store has all that it is owed up to this operation. Until then these
+    /// directories stay.
+    Returns {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+        /// The last operation.
+        after: Lsn,
+        /// In which it has, or had, names.
+        directories: Vec<Number>,
+        /// Which it has lost, each by its directory.
+        lost: Way,
+        /// Which it has got.
+        got: Vec<Destination>,
     },
 }
 

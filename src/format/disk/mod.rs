@@ -181,6 +181,23 @@ impl NameOperation {
         }
     }
 
+    /// The inodes whose look it changes, in order.
+    pub fn inos(&self) -> [Option<Ino>; 2] {
+        match self {
+            NameOperation::Rename { ino, .. }
+            | NameOperation::Link { ino, .. }
+            | NameOperation::Change { ino, .. }
+            | NameOperation::SetXattr { ino, .. }
+            | NameOperation::Unlink { keeps: Some(ino), .. } => [Some(*ino), None],
+            NameOperation::Exchange { inos, .. } => inos.map(Some),
+            NameOperation::MakeDirectory { .. }
+            | NameOperation::MakeLink { .. }
+            | NameOperation::MakeFifo { .. }
+            | NameOperation::RemoveDirectory { .. }
+            | NameOperation::Unlink { keeps: None, .. } => [None, None],
+        }
+    }
+
     /// A directory was moved from one path to another: what is below it is there now.
     pub fn moved(&mut self, from: &[u8], to: &[u8]) {
         self.each(|path| {

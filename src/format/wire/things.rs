@@ -15,7 +15,7 @@ use super::login::Carried;
 use super::message::{Change as Attribute, RenameHow, XattrHow};
 use super::person::Person;
 use super::status::{MemberStatus, Safety};
-use super::transactions::{Gets, InDoubt, Set, TransactionId};
+use super::transactions::{InDoubt, Preparing, Returned, TransactionId};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Member, Number};
 use crate::{Error, ErrorKind, Result, frame};
@@ -157,26 +157,24 @@ pub enum Change {
     Logout(Carried),
     /// Containers change, as he wishes who may `admin` by his capability; as `Revoke`.
     Container(Principal, Setting),
-    /// Extended attributes are to be set once the transaction comes to be, and can be until that
-    /// is known; at the home.
-    Prepare(TransactionId, Vec<Set>),
+    /// This is to be done once the transaction comes to be, and can be until that is known; at the
+    /// home.
+    Prepare(TransactionId, Box<Preparing>),
     /// The transaction has come to be: so has what was prepared for it. Done again, it is as if
     /// done once.
     Commit(TransactionId),
     /// Whether it comes to be, as somebody says, since who decides it was removed; on the member
     /// that is asked.
     Resolve(TransactionId, bool),
-    /// As `Prepare`; this member knows whether it came to be if who decides it is removed.
-    PrepareWitnessed(TransactionId, Vec<Set>, Member),
     /// The transaction comes to be unless who decides it, and asks, says otherwise while it is in;
     /// these were prepared. At the witness, which writes it down.
     Witness(TransactionId, Vec<Number>),
     /// The witness of this transaction need not know of it any more, as the homes do, or as it does
     /// not come to be. Done again, it is as if done once.
     Release(TransactionId),
-    /// As `Prepare`, or `PrepareWitnessed`; it gets names, too, which are counted from then on, and
-    /// no more if it is known that it never comes to be.
-    PrepareNames(TransactionId, Vec<Set>, Gets, Option<Member>),
+    /// The transaction has come to be, and the permanent store has what that makes of a file whose
+    /// names were delegated. Done again, it is as if done once.
+    Return(TransactionId, Box<Returned>),
 }
 
 /// What is to be done, and who does it.
@@ -235,6 +233,9 @@ pub enum Outcome {
     /// Whether the transaction comes to be is not decided, as this member does not answer: its
     /// witness.
     Awaits(Member),
+    /// Its names are delegated, so many; it looks so in the permanent store, if it is there, and
+    /// whether that is an older version, which it is to replace.
+    Delegated(u32, Option<Fingerprint>, bool),
 }
 
 fn body_of(what: &impl Serialize) -> Result<Body> {

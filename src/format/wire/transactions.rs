@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fingerprint::Fingerprint;
 use crate::ids::{Member, Number};
 use crate::wire::attributes::Seen;
 use crate::wire::capability::Operations;
@@ -125,6 +126,63 @@ pub struct Gets {
     pub operation: u32,
     /// So many more than it loses; at most [`OPERATIONS_MAX`].
     pub names: u32,
+}
+
+/// Names, each with a number: what leads to a directory from the root, or in which directory it is.
+pub type Way = Vec<(Number, Vec<u8>)>;
+
+/// Where a file has got a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Destination {
+    /// A directory that was there before.
+    pub directory: Number,
+    /// Those that the same transaction has made, which lead on from there.
+    pub made: Way,
+    /// What it is called in the last one.
+    pub name: Vec<u8>,
+}
+
+/// The names of a file that are delegated: from when it is prepared until it is known that it never
+/// comes to be, or has, they are changed by who decides it, in the permanent store, too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Delegated {
+    /// Which operation of the transaction changes them first.
+    pub operation: u32,
+    /// It gets a further one.
+    pub links: bool,
+    /// Those of its names that the transaction takes, or goes by, each by its directory.
+    pub names: Way,
+    /// In, or below, which directories it is to have names.
+    pub above: Vec<Way>,
+    /// The paths of these names, by which it is looked for if it is not heard what has become of
+    /// it.
+    pub to: Vec<Vec<u8>>,
+}
+
+/// What has become of the names of a file, as they come back to its home.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Returned {
+    /// Which it has lost, each by its directory.
+    pub lost: Way,
+    /// Which it has got.
+    pub got: Vec<Destination>,
+    /// How it looks in the permanent store, if it is there.
+    pub fingerprint: Option<Fingerprint>,
+    /// That is an older version, or another file, which it is to replace.
+    pub rewritten: bool,
+}
+
+/// What a home is to do to a file of its once a transaction comes to be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Preparing {
+    /// Extended attributes.
+    pub sets: Vec<Set>,
+    /// Names that are counted from now on, and no more if it never comes to be.
+    pub gets: Option<Gets>,
+    /// Names that are delegated, where there is a permanent store.
+    pub delegated: Option<Delegated>,
+    /// Who knows whether it came to be if who decides it is removed.
+    pub witness: Option<Member>,
 }
 
 impl From<&Seen> for Version {

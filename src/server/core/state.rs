@@ -455,6 +455,7 @@ impl State {
     pub fn waits_between(&self) -> bool {
         let members = self.members.as_ref();
         let waits = members.is_some_and(|members| members.has_kept() || members.has_postponed());
+        let waits = waits || members.is_some_and(|it| it.delegated().next().is_some());
         waits || self.names.is_any_leaving() || members.is_some_and(|members| members.has_gone())
     }
 

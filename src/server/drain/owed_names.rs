@@ -69,23 +69,6 @@ pub struct Brought {
     no_xattrs: bool,
 }
 
-/// The inodes whose look an operation changes, in order.
-fn inos(operation: &NameOperation) -> [Option<Ino>; 2] {
-    match operation {
-        NameOperation::Rename { ino, .. }
-        | NameOperation::Link { ino, .. }
-        | NameOperation::Change { ino, .. }
-        | NameOperation::SetXattr { ino, .. }
-        | NameOperation::Unlink { keeps: Some(ino), .. } => [Some(*ino), None],
-        NameOperation::Exchange { inos, .. } => inos.map(Some),
-        NameOperation::MakeDirectory { .. }
-        | NameOperation::MakeLink { .. }
-        | NameOperation::MakeFifo { .. }
-        | NameOperation::RemoveDirectory { .. }
-        | NameOperation::Unlink { keeps: None, .. } => [None, None],
-    }
-}
-
 impl NameJob {
     /// The next operation; it counts as begun from now on.
     pub fn begin(state: &mut State) -> Option<Self> {
@@ -297,7 +280,7 @@ impl NameJob {
         }
         // Another file may have taken the place of one meanwhile.
         let now = state.names.owed().front().filter(|(lsn, _)| *lsn == self.lsn);
-        let inos = now.map_or([None, None], |(_, operation)| inos(operation));
+        let inos = now.map_or([None, None], |(_, operation)| operation.inos());
         let came = brought.touched[1].map(|touched| renamed(touched, self.resumed));
         moving::has_seen(state, self.lsn, came);
         for (ino, touched) in inos.iter().copied().zip(brought.touched) {

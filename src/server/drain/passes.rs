@@ -3,9 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
+use terral_format::Error;
 use terral_format::disk::facts::Fact;
 use terral_format::ids::Ino;
 
+use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::debts::policy::Event;
@@ -46,4 +48,20 @@ pub(crate) fn again_soon(state: &mut State, job: &FileJob) {
     if soon {
         state.debts.not_before(job.ino, state.world.now());
     }
+}
+
+/// Somebody else changed the backing's copy, or took it away: ours is brought there whole.
+pub(crate) fn contested(state: &mut State, ino: Ino) {
+    state.record(Fact::Contested { ino });
+    state.debts.not_before(ino, state.world.now());
+}
+
+/// It could not be brought: it is tried again.
+pub(crate) fn failed(state: &mut State, ino: Ino, error: &Error) {
+    let path = state.names.path(ino).unwrap_or_default();
+    let (what, shown) = (error.to_string(), shown(&path));
+    // Not only somewhere in it: names of versions have every short name in them.
+    let named = what.contains(&format!("{shown}:"));
+    let what = if named { what } else { format!("{shown}: {what}") };
+    state.debts.failed(ino, what, state.world.now());
 }

@@ -19,7 +19,6 @@ use terral_store::backing::{Backing, Sink};
 use terral_store::tier::Want;
 
 use crate::core::left_out::{Step, does};
-use crate::core::paths::shown;
 use crate::core::state::State;
 use crate::core::workers::Next;
 use crate::core::world::Tick;
@@ -30,7 +29,7 @@ use crate::debts::version::Unneeded;
 use crate::drain::copying::{FileJob, Pass, Way, copy};
 use crate::drain::owed_names::{self, Brought, NameJob};
 use crate::drain::parts;
-use crate::drain::passes::{self, again_soon, is_quiet};
+use crate::drain::passes::{self, again_soon, contested, failed, is_quiet};
 use crate::drain::publishing::{Publication, PublishJob, ResolveJob};
 use crate::members::moving;
 use crate::naming::exchanging;
@@ -385,29 +384,35 @@ fn data_before_rename(state: &State, ino: Ino) -> Option<Tick> {
 /// A file cannot be copied now: the ledger says when.
 struct Later;
 
+fn later(state: &mut State, ino: Ino, at: Tick) -> Later {
+    state.debts.not_before(ino, at);
+    Later
+}
+
 /// The pass that a file needs, if any.
 fn file_job(state: &mut State, ino: Ino) -> std::result::Result<Option<FileJob>, Later> {
+    let now = state.world.now();
+    if state.names.is_delegated(ino) {
+        // It is not known what it is called there.
+        return Err(later(state, ino, now + ADRIFT));
+    }
     let Some(path) = state.names.path(ino).filter(|_| ino != terral_format::ids::ROOT) else {
         // Its name is gone: nothing of it is owed.
         state.debts.lost(ino, None);
         return Ok(None);
     };
-    let now = state.world.now();
     if state.names.publishing().contains_key(&ino) {
         // What the version became must be known before another one is begun.
-        state.debts.not_before(ino, state.debts.paused(Work::Versions, now).unwrap_or(now));
-        return Err(Later);
+        return Err(later(state, ino, state.debts.paused(Work::Versions, now).unwrap_or(now)));
     }
     if state.members.as_ref().is_some_and(|members| members.is_adrift(ino)) {
         // Another file may just be taking its name.
-        state.debts.not_before(ino, now + ADRIFT);
-        return Err(Later);
+        return Err(later(state, ino, now + ADRIFT));
     }
     let old = state.names.backing_path(&path);
     if state.names.is_unsettled(&old) || state.names.is_unsettled(&path) {
         // Where the backing has it must be known before.
-        state.debts.not_before(ino, owing::settles_at(state, now).unwrap_or(now).max(now));
-        return Err(Later);
+        return Err(later(state, ino, owing::settles_at(state, now).unwrap_or(now).max(now)));
     }
     let slot = match attaching::attach(state, ino).and_then(|slot| state.commit().map(|()| slot)) {
         Ok(slot) => slot,
@@ -503,21 +508,6 @@ fn published(state: &mut State, job: &PublishJob, publication: Publication) {
         Err(error) => failed(state, ino, &error),
     }
     settle(state, ino);
-}
-
-/// Somebody else changed the backing's copy, or took it away: ours is brought there whole.
-fn contested(state: &mut State, ino: Ino) {
-    state.record(Fact::Contested { ino });
-    state.debts.not_before(ino, state.world.now());
-}
-
-fn failed(state: &mut State, ino: Ino, error: &Error) {
-    let path = state.names.path(ino).unwrap_or_default();
-    let (what, shown) = (error.to_string(), shown(&path));
-    // Not only somewhere in it: names of versions have every short name in them.
-    let named = what.contains(&format!("{shown}:"));
-    let what = if named { what } else { format!("{shown}: {what}") };
-    state.debts.failed(ino, what, state.world.now());
 }
 
 /// The drain is through with a file for now.

@@ -189,12 +189,7 @@ fn forget_let_go(state: &mut State, asker: Asker) {
 fn is_of_directories(change: &Change) -> bool {
     matches!(
         change,
-        Change::LetGoOf(..)
-            | Change::Swap(..)
-            | Change::Prepare(..)
-            | Change::PrepareWitnessed(..)
-            | Change::PrepareNames(..)
-            | Change::Witness(..)
+        Change::LetGoOf(..) | Change::Swap(..) | Change::Prepare(..) | Change::Witness(..)
     )
 }
 

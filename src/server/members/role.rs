@@ -64,8 +64,8 @@ pub use losses::Restoring;
 pub(crate) use mover::Mover;
 use outbox::Outbox;
 pub use settling::Until;
-pub use transactions::Doubt;
 use transactions::Transactions;
+pub use transactions::{Doubt, Returning};
 use whole::Whole;
 
 /// A directory that was changed so little ago is in use.

@@ -22,6 +22,14 @@ pub(super) fn must_be_none(state: &mut State, ino: Ino) -> Result<()> {
     known(state, ino, |doubt| doubt.sets.is_empty())
 }
 
+/// Its names are not delegated to who decides a transaction.
+///
+/// # Errors
+/// As [`must_be_none`]'s.
+pub fn must_have_its_names(state: &mut State, ino: Ino) -> Result<()> {
+    known(state, ino, |doubt| doubt.delegated.is_none())
+}
+
 /// Nothing is prepared of this.
 ///
 /// # Errors

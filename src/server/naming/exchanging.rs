@@ -62,7 +62,8 @@ pub(super) fn may_swap(
 pub fn is_swappable(state: &State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
     let place = state.members.as_ref().and_then(|members| members.place(directory));
     let has = place.is_some_and(|parent| state.names.child_here(parent, name) == Some(ino));
-    match has && !state.members.as_ref().is_some_and(|members| members.is_created(ino)) {
+    let is_created = state.members.as_ref().is_some_and(|members| members.is_created(ino));
+    match has && !is_created && !state.names.is_delegated(ino) {
         true => Ok(()),
         false => Err(refuse(ErrorKind::BadHandle, name)),
     }
@@ -74,17 +75,31 @@ pub fn is_swappable(state: &State, ino: Ino, (directory, name): (Number, &[u8]))
 /// If the tables have no room.
 pub fn above(state: &mut State, way: &[(Number, Vec<u8>)]) -> Result<Option<(Ino, Vec<u8>)>> {
     let Some((last, above)) = way.split_last() else { return Ok(None) };
-    let mut parent = ROOT;
-    for (number, name) in above {
+    let parent = leads_on(state, ROOT, above, false)?;
+    Ok(Some((parent, last.1.clone())))
+}
+
+/// The directory at the end of this way from another one: those that lead there have a place, and a
+/// name; with `anew`, this one.
+///
+/// # Errors
+/// If the tables have no room.
+pub(super) fn leads_on(
+    state: &mut State,
+    mut parent: Ino,
+    way: &[(Number, Vec<u8>)],
+    anew: bool,
+) -> Result<Ino> {
+    for (number, name) in way {
         let (name, number) = (name.clone(), *number);
         let child = Child { name: name.clone(), number, kind: Kind::Directory, text: Vec::new() };
         let at = elsewhere::place(state, &child)?;
-        if !state.names.inode(at).is_some_and(|inode| inode.is(flag::NAMED)) {
+        if anew || !state.names.inode(at).is_some_and(|inode| inode.is(flag::NAMED)) {
             is_named(state, at, (parent, name));
         }
         parent = at;
     }
-    Ok(Some((parent, last.1.clone())))
+    Ok(parent)
 }
 
 /// What has this number, if anything is known of it here.

@@ -21,7 +21,7 @@ use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::asking;
 use crate::members::requiring;
-use crate::naming::{charging, counting, elsewhere, homes, lookup, permitting};
+use crate::naming::{charging, counting, doubts, elsewhere, homes, lookup, permitting};
 use crate::needs::asking as store;
 
 /// `r` and `w` of permission bits.
@@ -100,6 +100,7 @@ fn link_in(
     let mut shift = Shift::default();
     charging::moves(state, &mut shift, ino, (None, path));
     state.quotas.permit(&shift)?;
+    doubts::must_have_its_names(state, ino)?;
     if inode.kind == Kind::File {
         counting::may_count(state, ino)?;
     }
@@ -142,8 +143,14 @@ pub fn lets_go(
     if !homes::decide(state) {
         return counting::is_let_go(state, ino, by, (directory, name));
     }
+    doubts::must_have_its_names(state, ino)?;
     let is_leaving = state.names.is_leaving_as(ino, (directory, name));
     if !is_leaving && !counting::is_several(state, ino) {
+        if is_there(state, (directory, name)) {
+            // Once it is let go nothing of it is brought, nor what waits for that.
+            state.debts.hasten_names();
+            return Err(store::wait_until_settled(state));
+        }
         let fingerprint = homes::is_let_go(state, ino)?;
         if is_there(state, (directory, name)) {
             // It would be done to what has the name next.

@@ -19,7 +19,9 @@ use crate::far::asking;
 use crate::members::requiring;
 use crate::naming::changed::Moved;
 use crate::naming::planning::Plan;
-use crate::naming::{counting, elsewhere, homes, letting_go, links, lookup, xattrs_elsewhere};
+use crate::naming::{
+    counting, doubts, elsewhere, homes, letting_go, links, lookup, xattrs_elsewhere,
+};
 
 /// How far the way to a name leads, by the components above it.
 type Ways<'p> = BTreeMap<&'p [u8], Way>;
@@ -148,30 +150,41 @@ pub(super) fn must_be_own(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
     if other { Err(refused(path, what)) } else { Ok(()) }
 }
 
-/// Refuses a further name of what has no home that would count it, or of another machine's file
-/// where that brings it to the permanent store. Whether it is another machine's.
+/// Refuses a further name of what has no home that would count it. Whether it is another machine's.
 ///
 /// # Errors
 /// As [`must_be_own`]'s.
-pub(super) fn may_be_linked(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<bool> {
+pub(super) fn may_be_linked(
+    state: &mut State,
+    plan: &Plan<'_>,
+    ino: Ino,
+    path: &[u8],
+) -> Result<bool> {
     match state.names.inode(ino) {
         Some(inode) if inode.kind != Kind::File => elsewhere::only_alone(state, path)?,
-        _ if homes::decide(state) || state.is_among_users() => must_be_own(state, ino, path)?,
+        _ if state.is_among_users() => must_be_own(state, ino, path)?,
         _ => {}
     }
+    letting_go::must_be_returned(state, ino)?;
     let other = xattrs_elsewhere::home_of(state, ino).is_some();
     if other { may_be_prepared(plan, path).map(|()| true) } else { Ok(false) }
 }
 
-/// Refuses to give a file another name, or none, if it is its home that has to bring that to the
-/// permanent store.
+/// Whether something that gets another name is a file whose home must delegate that: where there
+/// is a permanent store it is to be known there, too.
 ///
 /// # Errors
-/// As [`must_be_own`]'s.
-pub(super) fn may_be_renamed(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
+/// As [`must_be_own`]'s; if who decides another transaction has it.
+pub(super) fn may_be_renamed(
+    state: &mut State,
+    plan: &Plan<'_>,
+    ino: Ino,
+    path: &[u8],
+) -> Result<bool> {
+    doubts::must_have_its_names(state, ino)?;
+    letting_go::must_be_returned(state, ino)?;
     let other = homes::decide(state) && asking::number_of(state, ino).is_some();
-    let what = "a file of another machine: a transaction does not rename or remove it";
-    if other { Err(refused(path, what)) } else { Ok(()) }
+    if other { may_be_prepared(plan, path).map(|()| true) } else { Ok(false) }
 }
 
 /// Refuses to take several names of another machine's file where the permanent store has them: it
@@ -179,7 +192,8 @@ pub(super) fn may_be_renamed(state: &State, ino: Ino, path: &[u8]) -> Result<()>
 ///
 /// # Errors
 /// As [`must_be_own`]'s.
-pub(super) fn may_be_lost(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<()> {
+pub(super) fn may_be_lost(state: &mut State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<()> {
+    doubts::must_have_its_names(state, ino)?;
     let again = homes::decide(state) && asking::number_of(state, ino).is_some() && plan.takes(ino);
     let what = "a file of another machine, which loses several names at once";
     if again { Err(refused(path, what)) } else { Ok(()) }
@@ -223,6 +237,13 @@ pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     }
     // Before they rest: a home may have to bring something until it can let go.
     let changes = plan.changes(state);
+    if homes::decide(state) && plan.given().next().is_some() {
+        // No directory above what homes delegate moves, until they have.
+        homes::lock_moves(state, false)?;
+        let own = plan.losses().keys().filter(|ino| asking::number_of(state, **ino).is_none());
+        let own: Vec<Ino> = own.copied().collect();
+        own.into_iter().try_for_each(|ino| homes::await_drain(state, ino))?;
+    }
     letting_go::may_lose_all(state, plan.caller, &plan.let_go(state, &changes))?;
     let Some(Moved { ino, from, to, back }) = plan.moved() else { return Ok(()) };
     let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));

@@ -23,7 +23,7 @@ use crate::far::asking;
 use crate::members::moving::{self, Way, Ways};
 use crate::members::requiring::{self, Have};
 use crate::naming::names::Place;
-use crate::naming::{elsewhere, lookup, making, permitting};
+use crate::naming::{doubts, elsewhere, lookup, making, permitting};
 use crate::needs::asking as store;
 use crate::storage::bringing;
 
@@ -101,6 +101,7 @@ pub fn unlink(state: &mut State, caller: &Caller, path: &[u8], is: Option<Ino>) 
     let ino = lookup::child(state, caller, parent, name)?.ok_or_else(missing)?;
     check(ino, is, path)?;
     must_be_ours(state, ino)?;
+    doubts::must_have_its_names(state, ino)?;
     making::unlink_in(state, caller, (parent, name), path)
 }
 
@@ -219,7 +220,9 @@ pub(super) fn moves_by_itself(state: &State) -> bool {
 /// # Errors
 /// If it must wait for that.
 pub fn await_own_move(state: &mut State) -> Result<()> {
-    match moving::is_busy(state) {
+    // What homes have delegated comes back by names of directories as they are.
+    let returns = state.members.as_ref().is_some_and(|it| it.delegated().next().is_some());
+    match returns || moving::is_busy(state) {
         // What is on its way may need what this request has taken.
         true => Err(requiring::released(state)),
         false => Ok(()),

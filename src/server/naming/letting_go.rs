@@ -20,6 +20,7 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
+use crate::members::role::Members;
 use crate::naming::leaving::Time;
 use crate::naming::names::Name;
 use crate::naming::{counting, elsewhere};
@@ -33,6 +34,7 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
     let Some(file) = asking::number_of(state, ino) else {
         return counting::may_remove(state, ino, 1);
     };
+    must_be_returned(state, ino)?;
     let Some((thing, work)) = to_let_go(state, caller, ino, place)? else { return Ok(()) };
     let malformed = |what| Error::new(ErrorKind::Malformed, what);
     let Have::Done(answer) = requiring::need(state, thing, &work)? else {
@@ -58,6 +60,20 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
         // What has no name is gone, and this one is on its way to be.
         Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Its home knows what a transaction that this server has decided has made of a file's names.
+///
+/// # Errors
+/// If that must wait.
+pub(super) fn must_be_returned(state: &mut State, ino: Ino) -> Result<()> {
+    let members = state.members.as_ref();
+    let returns =
+        |members: &Members| members.number(ino).is_some_and(|file| members.is_returning(file));
+    match members.is_some_and(|members| returns(members)) {
+        true => Err(requiring::released(state)),
+        false => Ok(()),
     }
 }
 
@@ -119,6 +135,7 @@ pub(super) fn may_lose_all(
         if asking::number_of(state, *ino).is_none() {
             counting::may_remove(state, *ino, names.len() as u32)?;
         }
+        must_be_returned(state, *ino)?;
         for (parent, name) in names {
             let Some((thing, work)) = to_let_go(state, caller, *ino, (*parent, name))? else {
                 continue;

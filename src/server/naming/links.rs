@@ -14,7 +14,7 @@ use crate::members::moving;
 use crate::naming::names::Place;
 use crate::naming::permitting;
 use crate::naming::placement;
-use crate::naming::{charging, counting, elsewhere, exchanging, homes, letting_go};
+use crate::naming::{charging, counting, doubts, elsewhere, exchanging, homes, letting_go};
 use crate::naming::{listing, lookup, making};
 use crate::storage::bringing;
 
@@ -70,6 +70,8 @@ pub fn rename_here(
         _ => {}
     }
     homes::must_be_ours(state, ino)?;
+    let known = |ino| doubts::must_have_its_names(state, ino);
+    std::iter::once(ino).chain(there).try_for_each(known)?;
     permit_places(from, to, how)?;
     is_known_whose(state, caller, [(parent, Some(ino)), (to_parent, there)])?;
     let back = there.filter(|_| how == RenameHow::Exchange);

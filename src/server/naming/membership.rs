@@ -48,6 +48,11 @@ impl Names {
                 theirs.for_each(|moving| moving.back = Some(Box::new(back.clone())));
             }
             Membership::Swapped { by, names } => self.swapped(*by, names.as_ref()),
+            Membership::Transacts(record) => self.delegates(record),
+            Membership::Later(operation) => self.later.push(operation.clone()),
+            Membership::InStore { ino, fingerprint, rewritten } => {
+                self.has_in_store(*ino, *fingerprint, *rewritten);
+            }
             Membership::Moved { from, to } => {
                 self.owed.iter_mut().for_each(|(_, operation)| operation.moved(from, to));
             }
@@ -78,7 +83,6 @@ impl Names {
             | Membership::Bound { .. }
             | Membership::Control(_)
             | Membership::Authorities(_)
-            | Membership::Transacts(_)
             | Membership::Returned { .. } => {}
         }
     }
@@ -245,6 +249,7 @@ impl Names {
             std::iter::once(rests).chain(exchanges)
         };
         let resting = self.resting.iter().flat_map(rests).chain(self.leaving_records());
+        let resting = resting.chain(self.later.iter().cloned().map(Membership::Later));
         born.chain(elsewhere).chain(resting).collect::<Vec<_>>().into_iter()
     }
 }

@@ -5,7 +5,7 @@
 //! looking into the backing is `lookup`'s, what a change of names entails is `changes`', and what
 //! the backing has meanwhile under names that are gone is `hidden`'s.
 
-use std::collections::{BTreeMap, HashMap, VecDeque, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, hash_map};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -64,6 +64,10 @@ pub struct Names {
     /// Who has taken a file's place in the backing, as long as it is not published there.
     pub(super) replacements: HashMap<Ino, Ino>,
     pub(super) leaving: Leaving,
+    /// Files whose names are delegated to who decides a transaction.
+    pub(super) delegated: BTreeSet<Ino>,
+    /// What the backing is owed of these once that is over.
+    pub(super) later: Vec<NameOperation>,
     pub(super) hidden: Hidden,
     pub(super) owed: VecDeque<(Lsn, NameOperation)>,
     pub(super) ordinal: Lsn,
@@ -102,6 +106,8 @@ impl Names {
             aliases: HashMap::new(),
             replacements: HashMap::new(),
             leaving: Leaving::default(),
+            delegated: BTreeSet::new(),
+            later: Vec::new(),
             hidden: Hidden::default(),
             owed: VecDeque::new(),
             ordinal: Lsn(0),

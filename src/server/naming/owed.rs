@@ -10,6 +10,16 @@ use terral_format::ids::{Ino, Lsn};
 use crate::core::invariant::holds;
 use crate::naming::names::Names;
 
+/// Whose attributes an operation changes, if it does only that.
+pub(super) fn changed(operation: &mut NameOperation) -> Option<(Ino, &mut Vec<u8>)> {
+    match operation {
+        NameOperation::Change { path, ino, .. } | NameOperation::SetXattr { path, ino, .. } => {
+            Some((*ino, path))
+        }
+        _ => None,
+    }
+}
+
 impl Names {
     /// Where the backing has what we call `path` now, as long as renames are owed.
     pub fn backing_path(&self, path: &[u8]) -> Vec<u8> {
@@ -90,12 +100,23 @@ impl Names {
 
     /// The backing is owed this operation from now on.
     pub(super) fn owe(&mut self, operation: NameOperation) -> Option<Lsn> {
-        if !self.has_backing {
+        if !self.has_backing || (!self.delegated.is_empty() && self.comes_later(&operation)) {
             return None;
         }
         self.ordinal.0 += 1;
         self.owe_as(self.ordinal, operation);
         Some(self.ordinal)
+    }
+
+    /// Whether an operation waits until it is known what its file is called there.
+    fn comes_later(&mut self, operation: &NameOperation) -> bool {
+        let mut operation = operation.clone();
+        let its = changed(&mut operation).map(|(ino, _)| ino);
+        let waits = its.is_some_and(|ino| self.delegated.contains(&ino));
+        if waits {
+            self.later.push(operation);
+        }
+        waits
     }
 
     /// From a snapshot, or new.

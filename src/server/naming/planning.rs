@@ -23,10 +23,11 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::{moving, requiring};
 use crate::naming::changed::{Changed, Moved};
+use crate::naming::delegations::{self, Held};
 use crate::naming::making::{self, New};
 use crate::naming::names::{Name, Place};
 use crate::naming::xattrs::Values;
-use crate::naming::{counting, elsewhere, letting_go, listing, lookup, permitting};
+use crate::naming::{counting, elsewhere, homes, letting_go, listing, lookup, permitting};
 
 /// `w` and `x` of permission bits.
 const WRITE: u32 = 2;
@@ -76,6 +77,8 @@ pub(super) struct Plan<'c> {
     elsewhere: BTreeMap<Ino, Vec<Set>>,
     /// Files that were born elsewhere and get names, and which operation gives the first one.
     given: BTreeMap<Ino, u32>,
+    /// Those whose names are delegated.
+    delegated: BTreeMap<Ino, Held>,
     /// As which transaction that is prepared there, and of what.
     prepared: Option<(TransactionId, Vec<Number>)>,
     /// Another member is to know of it, too, if it is prepared anywhere.
@@ -86,7 +89,7 @@ impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
         let (names, moved, made, removed, lost, values, facts) = Default::default();
-        let (shift, elsewhere, given, prepared, copied) = Default::default();
+        let (shift, elsewhere, given, delegated, prepared, copied) = Default::default();
         Plan {
             caller,
             time_ns,
@@ -101,6 +104,7 @@ impl<'c> Plan<'c> {
             shift,
             elsewhere,
             given,
+            delegated,
             prepared,
             copied,
         }
@@ -313,14 +317,18 @@ impl<'c> Plan<'c> {
         let names = |(ino, lost): (&Ino, &Vec<Name>)| {
             let is_others = asking::number_of(state, *ino).is_some();
             let changed = || changes.get(ino).map(Change::let_go);
-            (*ino, if is_others { changed().unwrap_or_default() } else { lost.clone() })
+            // Who decides it has the names that are delegated.
+            let is_delegated = homes::decide(state) && self.given.contains_key(ino);
+            let its = || if is_others { changed().unwrap_or_default() } else { lost.clone() };
+            (*ino, if is_delegated { Vec::new() } else { its() })
         };
         self.lost.iter().map(names).collect()
     }
 
     /// How many names homes are to count, of which the transaction gives more than it takes.
     pub fn counted_elsewhere(&self, state: &State) -> Vec<(Ino, Gets)> {
-        if self.given.is_empty() {
+        // Where there is a permanent store, their names are delegated.
+        if self.given.is_empty() || homes::decide(state) {
             return Vec::new();
         }
         let changes = self.changes(state);
@@ -335,6 +343,18 @@ impl<'c> Plan<'c> {
     /// Whether homes are to do something once this comes to be.
     pub fn is_done_elsewhere(&self) -> bool {
         !self.elsewhere.is_empty() || !self.given.is_empty()
+    }
+
+    /// Files that were born elsewhere and get names, and which operation gives the first one.
+    pub fn given(&self) -> impl Iterator<Item = (Ino, u32)> {
+        self.given.iter().map(|(ino, operation)| (*ino, *operation))
+    }
+
+    /// Where a directory is that it makes.
+    pub fn name_of(&self, made: Ino) -> Option<Name> {
+        let mut all = self.names.all();
+        let found = all.find(|(_, is)| *is == Some(made));
+        found.map(|((parent, name), _)| (parent, name.to_vec()))
     }
 
     /// Whether this is given names, and was born elsewhere.
@@ -459,7 +479,7 @@ impl<'c> Plan<'c> {
         self.elsewhere.entry(ino).or_default().push(set);
     }
 
-    /// The home of a file is to count a further name, which an operation gives.
+    /// The home of a file is to know of a name that an operation gives it.
     pub fn gives_elsewhere(&mut self, ino: Ino, operation: u32) {
         self.given.entry(ino).or_insert(operation);
     }
@@ -479,6 +499,11 @@ impl<'c> Plan<'c> {
         self.copied
     }
 
+    /// A home has delegated the names of this file.
+    pub fn has_delegated(&mut self, ino: Ino, held: Held) {
+        self.delegated.insert(ino, held);
+    }
+
     /// They can, all of them, and do once this comes to be.
     pub fn is_prepared(&mut self, of: TransactionId, files: Vec<Number>) {
         self.prepared = Some((of, files));
@@ -495,6 +520,7 @@ impl<'c> Plan<'c> {
         state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
         let others = self.lost.keys().chain(self.given.keys());
         others.for_each(|ino| counting::has_all_its_names(state, *ino));
+        delegations::are_known(state, &self.delegated);
         let moves = self.moved.map(|(_, at)| at);
         for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();
@@ -511,6 +537,8 @@ impl<'c> Plan<'c> {
         letting_go::are_gone(state);
         if let Some((of, files)) = self.prepared {
             state.record(Membership::Transacts(Transacts::Decided { of, files }));
+            let directories = self.names.all().map(|(place, _)| place.0).collect();
+            delegations::are_to_be_returned(state, of, self.delegated, &directories);
         }
         for (place, ino) in self.names.all() {
             if let Some(ino) = ino {

@@ -19,19 +19,22 @@ use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::ids::{Ino, Member, Number, Thing};
 use terral_format::wire::peers::{Failure, Work};
 use terral_format::wire::things::{By, Change, Outcome};
-use terral_format::wire::transactions::{Gets, Set, TransactionId};
+use terral_format::wire::transactions::{Gets, Preparing, Returned, Set, TransactionId};
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::authority::caller::Caller;
 use crate::core::left_out::{Step, does};
 use crate::core::paths::refuse;
 use crate::core::state::State;
+use crate::debts::owing;
 use crate::members::requiring::{self, Have};
 use crate::members::role::Doubt;
+use crate::naming::delegations::Held;
 use crate::naming::planning::Plan;
 use crate::naming::xattrs::Values;
 use crate::naming::xattrs_elsewhere;
-use crate::naming::{counting, doubts, elsewhere, further, permitting, xattr_requests};
+use crate::naming::{counting, delegating, delegations, doubts, elsewhere, further, permitting};
+use crate::naming::{taken_back, xattr_requests};
 
 /// `w` of permission bits.
 const WRITE: u32 = 2;
@@ -40,8 +43,7 @@ const WRITE: u32 = 2;
 #[derive(Hash)]
 struct Part {
     home: Number,
-    sets: Vec<Set>,
-    gets: Option<Gets>,
+    what: Preparing,
 }
 
 /// All homes can do what a transaction says.
@@ -54,15 +56,24 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
         return Ok(());
     }
     let files: Vec<Number> = all.iter().map(|part| part.home).collect();
+    if plan.is_copied() && all.iter().any(|part| part.what.delegated.is_some()) {
+        return Err(Error::new(ErrorKind::Unsupported, COPIED));
+    }
     let (of, witness) = begun(state, plan.is_copied(), &all)?;
-    for Part { home, sets, gets } in all {
-        let what = match (gets, witness) {
-            (Some(gets), witness) => Change::PrepareNames(of, sets, gets, witness),
-            (None, Some(witness)) => Change::PrepareWitnessed(of, sets, witness),
-            (None, None) => Change::Prepare(of, sets),
-        };
+    let mut all_become = delegations::become_of(state, plan)?;
+    for Part { home, what } in all {
+        let what = Change::Prepare(of, Box::new(Preparing { witness, ..what }));
         let by = By { person: (*plan.caller.person).clone(), what };
-        elsewhere::ask_home(state, home, &Work::Change(by.body()?))?;
+        let outcome = elsewhere::ask_home(state, home, &Work::Change(by.body()?));
+        if outcome.as_ref().is_err_and(|error| error.kind == ErrorKind::BadHandle) {
+            // It is not called so any more: that was looked up before.
+            return Err(requiring::anew(state));
+        }
+        let place = state.members.as_ref().and_then(|members| members.place(home));
+        let Outcome::Delegated(links, fingerprint, rewritten) = outcome? else { continue };
+        if let Some((ino, becomes)) = place.and_then(|ino| Some((ino, all_become.remove(&ino)?))) {
+            plan.has_delegated(ino, Held { links, fingerprint, rewritten, becomes });
+        }
     }
     if let Some(witness) = witness.filter(|_| does(Step::AskWitness)) {
         await_witness(state, plan.caller, (of, witness), &files)?;
@@ -77,19 +88,26 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
     }
 }
 
+/// Why that is refused.
+const COPIED: &str = "with a permanent directory, other machines' files get no names by a \
+                      transaction of which two servers know";
+
 /// What each home is to do, in the order in which they are asked.
 fn parts(state: &State, plan: &Plan<'_>) -> Result<Vec<Part>> {
-    let mut all = BTreeMap::<Ino, (Vec<Set>, Option<Gets>)>::new();
+    let mut all = BTreeMap::<Ino, Preparing>::new();
     for (ino, sets) in plan.set_elsewhere() {
-        all.entry(*ino).or_default().0.clone_from(sets);
+        all.entry(*ino).or_default().sets.clone_from(sets);
     }
     for (ino, gets) in plan.counted_elsewhere(state) {
-        all.entry(ino).or_default().1 = Some(gets);
+        all.entry(ino).or_default().gets = Some(gets);
     }
-    let part = |(ino, (sets, gets))| {
+    for (ino, delegated) in delegations::wanted(state, plan)? {
+        all.entry(ino).or_default().delegated = Some(delegated);
+    }
+    let part = |(ino, what)| {
         let gone = || Error::new(ErrorKind::NotFound, format!("file {ino}"));
         let home = xattrs_elsewhere::home_of(state, ino).ok_or_else(gone)?;
-        Ok(Part { home, sets, gets })
+        Ok(Part { home, what })
     };
     let mut all = all.into_iter().map(part).collect::<Result<Vec<Part>>>()?;
     all.sort_unstable_by_key(|part| part.home);
@@ -197,8 +215,7 @@ pub(super) fn fails(state: &mut State, error: Error) -> Error {
     }
 }
 
-/// Another member's transaction is to set these of what was born here, and to give it names; and
-/// who knows of it, too.
+/// Another member's transaction is to do this to what was born here.
 ///
 /// # Errors
 /// If it must wait; those of setxattr(2), and link(2), with which operation that is.
@@ -206,30 +223,38 @@ pub fn prepare(
     state: &mut State,
     caller: &Caller,
     file: Number,
-    (of, sets, gets, witness): (TransactionId, Vec<Set>, Option<Gets>, Option<Member>),
+    (of, wanted): (TransactionId, &Preparing),
 ) -> Result<Outcome> {
+    let Preparing { sets, gets, delegated, witness } = wanted;
     let ino = xattr_requests::asked_for(state, file)?;
     doubts::must_be_free(state, ino)?;
     let mut values = state.xattrs.of(ino).cloned().unwrap_or_default();
-    for set in &sets {
+    for set in sets {
         let done = can_set(state, (caller, ino), &mut values, set);
         done.map_err(|error| of_operation(set.operation, error))?;
     }
-    if let Some(Gets { operation, names }) = gets {
+    let links = delegated.iter().filter(|it| it.links).map(|it| it.operation);
+    for operation in gets.iter().map(|gets| gets.operation).chain(links) {
         let path = state.names.path(ino).unwrap_or_default();
         let permitted = further::permit_linking(state, caller, ino, &path);
         permitted.map_err(|error| of_operation(operation, error))?;
-        counting::may_get(state, ino, names)?;
     }
-    let since_s = state.world.wall_s();
-    state.record(Membership::Transacts(Transacts::Prepared { of, file, sets, since_s }));
+    let outcome = match delegated {
+        Some(delegated) => delegating::delegate(state, ino, delegated)?,
+        None => Outcome::Done(None),
+    };
     if let Some(Gets { names, .. }) = gets {
-        state.record(Membership::Transacts(Transacts::Gets { of, file, names }));
+        counting::may_get(state, ino, *names)?;
     }
-    if let Some(witness) = witness {
-        state.record(Membership::Transacts(Transacts::Watched { of, file, witness }));
-    }
-    Ok(Outcome::Done(None))
+    let (sets, since_s) = (sets.clone(), state.world.wall_s());
+    let mut records = vec![Transacts::Prepared { of, file, sets, since_s }];
+    let counted = gets.map(|Gets { names, .. }| Transacts::Gets { of, file, names });
+    let to = delegated.as_ref().map(|delegated| delegated.to.clone());
+    let delegated = to.map(|to| Transacts::Delegated { of, file, to });
+    let watched = witness.map(|witness| Transacts::Watched { of, file, witness });
+    records.extend(counted.into_iter().chain(delegated).chain(watched));
+    records.into_iter().for_each(|record| state.record(Membership::Transacts(record)));
+    Ok(outcome)
 }
 
 fn of_operation(operation: u32, error: Error) -> Error {
@@ -261,6 +286,49 @@ pub fn settle(state: &mut State, file: Number, (of, is): (TransactionId, bool)) 
         } else if doubt.gets > 0 {
             counting::never_got(state, ino, doubt.gets);
         }
+    });
+}
+
+/// It has come to be, and its names come back that were delegated for it. Done again, it is as if
+/// done once.
+///
+/// # Errors
+/// If that must wait; if the tables have no room.
+pub fn is_returned(
+    state: &mut State,
+    file: Number,
+    (of, returned): (TransactionId, &Returned),
+) -> Result<Outcome> {
+    let members = state.members.as_ref();
+    let doubt = members.and_then(|it| it.prepared(file)).filter(|doubt| doubt.of == of);
+    let place = members.filter(|_| doubt.is_some_and(|doubt| doubt.delegated.is_some()));
+    let place = place.and_then(|members| members.place(file));
+    if let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) {
+        delegating::is_returned(state, ino, returned)?;
+        settle(state, file, (of, true));
+        owing::owe(state, ino);
+    }
+    Ok(Outcome::Done(None))
+}
+
+/// It will not be heard what has become of the names that were delegated: they are those before.
+/// What else was prepared stays so.
+pub fn takes_back(state: &mut State, file: Number, of: TransactionId) {
+    let members = state.members.as_ref();
+    let doubt = members.and_then(|it| it.prepared(file)).filter(|doubt| doubt.of == of);
+    let to = doubt.and_then(|doubt| doubt.delegated.clone()).unwrap_or_default();
+    if let Some(ino) = members.and_then(|members| members.place(file)) {
+        taken_back::is_taken_back(state, ino, &to);
+    }
+    ends(state, file, of, |state, ino, doubt| {
+        let Doubt { sets, since_s, witness, .. } = doubt;
+        if !sets.is_empty() {
+            let watched = witness.map(|witness| Transacts::Watched { of, file, witness });
+            let prepared = Transacts::Prepared { of, file, sets, since_s };
+            let all = std::iter::once(prepared).chain(watched);
+            all.for_each(|record| state.record(Membership::Transacts(record)));
+        }
+        owing::owe(state, ino);
     });
 }
 

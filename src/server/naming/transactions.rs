@@ -84,7 +84,7 @@ fn keep_for_openers(state: &mut State, plan: &Plan<'_>) -> Result<()> {
 
 fn look_at(state: &mut State, plan: &mut Plan<'_>, at: u32, operation: &Asked<'_>) -> Result<()> {
     match *operation {
-        Operation::Rename { from, to, how } => rename(state, plan, (from, to), how),
+        Operation::Rename { from, to, how } => rename(state, plan, at, (from, to), how),
         Operation::Link { from, to } => link(state, plan, at, (from, to)),
         Operation::Unlink(path) => remove(state, plan, path, false),
         Operation::RemoveDirectory(path) => remove(state, plan, path, true),
@@ -126,6 +126,7 @@ fn kind_of(state: &State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<Kind
 fn rename(
     state: &mut State,
     plan: &mut Plan<'_>,
+    at: u32,
     (from, to): (&[u8], &[u8]),
     how: RenameHow,
 ) -> Result<()> {
@@ -160,10 +161,10 @@ fn rename(
             permit_replacing(state, plan, ino, there, to)?;
             loses(state, plan, there, (new, to))?;
         }
-        Some(there) => gathering::may_be_renamed(state, there, to)?,
+        Some(there) => is_renamed(state, plan, at, (there, to))?,
         None => {}
     }
-    gathering::may_be_renamed(state, ino, from)?;
+    is_renamed(state, plan, at, (ino, from))?;
     let back = there.filter(|_| how == RenameHow::Exchange);
     charging::renames(state, &mut plan.shift, (ino, from), (there, to), back.is_some());
     let moved = Moved { ino, from: (old.0, old.1.into()), to: (new.0, new.1.into()), back };
@@ -181,9 +182,22 @@ fn rename(
     Ok(())
 }
 
-/// Something loses its name to something else.
+/// Something is about to get another name.
+fn is_renamed(
+    state: &mut State,
+    plan: &mut Plan<'_>,
+    at: u32,
+    (ino, path): (Ino, &[u8]),
+) -> Result<()> {
+    if gathering::may_be_renamed(state, plan, ino, path)? {
+        plan.gives_elsewhere(ino, at);
+    }
+    Ok(())
+}
+
+/// Something loses its name.
 fn loses(
-    state: &State,
+    state: &mut State,
     plan: &mut Plan<'_>,
     ino: Ino,
     (place, path): (Place<'_>, &[u8]),
@@ -246,9 +260,8 @@ fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) 
         }
         _ => {}
     }
-    gathering::may_be_renamed(state, ino, path)?;
     charging::loses(state, &mut plan.shift, ino);
-    plan.loses(state, ino, place);
+    loses(state, plan, ino, (place, path))?;
     plan.stands_for(place, None);
     let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);
     plan.records(Fact::Removed { parent, name, time_ns });

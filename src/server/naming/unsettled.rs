@@ -48,6 +48,7 @@ impl Names {
         let theirs = self.resting().values().filter(|moving| moving.brings && rests);
         let theirs = theirs.flat_map(|moving| [&moving.from, &moving.to]);
         let moving = moving || theirs.into_iter().any(|at| are_near(at, path));
+        let moving = moving || self.delegated_at(path).is_some();
         moving || self.publishing().values().any(|version| are_near(&version.path, path))
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use terral_format::wire::peers::Failure;
 use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
@@ -17,8 +18,8 @@ use crate::needs::need::{Fetched, Need};
 pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
     let none = || Error::new(ErrorKind::Backing, "no permanent store");
     let backing = state.backing.clone().ok_or_else(none)?;
-    if need.path().is_some_and(|path| state.names.is_unsettled(path)) {
-        return Err(wait_until_settled(state));
+    if let Some(path) = need.path().filter(|path| state.names.is_unsettled(path)) {
+        return Err(wait_for(state, path));
     }
     state.fetches.get(&need, &*backing, &*state.world)
 }
@@ -31,7 +32,7 @@ pub fn fetch(state: &mut State, need: Need) -> Result<Fetched> {
 pub fn place(state: &mut State, path: &[u8]) -> Result<Option<Vec<u8>>> {
     let (path, is_new) = state.names.before_owed(path);
     if state.names.is_unsettled(&path) {
-        return Err(wait_until_settled(state));
+        return Err(wait_for(state, &path));
     }
     Ok((!is_new).then_some(path))
 }
@@ -51,6 +52,18 @@ pub fn list(state: &mut State, path: Vec<u8>) -> Result<Arc<Listed>> {
             Ok(listed)
         }
         _ => Err(Error::new(ErrorKind::Invalid, "something else was fetched")),
+    }
+}
+
+/// As [`wait_until_settled`], for what has this path. Not for another member that changes it, and
+/// does not answer.
+fn wait_for(state: &mut State, path: &[u8]) -> Error {
+    let delegated = state.names.delegated_at(path);
+    let members = state.members.as_ref();
+    let doubt = delegated.zip(members).and_then(|(ino, it)| it.prepared(it.number(ino)?));
+    match doubt {
+        Some(doubt) if doubt.trouble.is_some() => Failure::Silent(doubt.of.by).error(),
+        _ => wait_until_settled(state),
     }
 }
 

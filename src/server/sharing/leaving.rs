@@ -1,9 +1,12 @@
 //! How clients leave a thing that is to be given to another member.
 
+use std::collections::BTreeSet;
+
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Thing};
+use terral_format::ids::{Ino, Number, Thing};
 use terral_format::wire::body::Body;
 use terral_format::wire::peers::Work;
+use terral_format::wire::transactions::TransactionId;
 use terral_format::{Error, ErrorKind, Result};
 use terral_partition::effect::{Access, Effect, Giving, Input};
 
@@ -119,8 +122,15 @@ pub fn must_wait(state: &mut State, effect: &Effect) -> bool {
     // What was deferred before that is applied, and owed.
     let _ = applying::close_gate(state);
     let files = state.names.publishing().keys().chain(state.debts.publishing());
-    let until = Until { names: state.names.ordinal(), files: files.copied().collect() };
-    let waits = !has(state, &until);
+    let directories = things.iter().map(|thing| thing.number()).collect();
+    let members = state.members.as_ref();
+    let out: BTreeSet<_> = members.into_iter().flat_map(|members| members.delegated()).collect();
+    let until = Until {
+        names: state.names.ordinal(),
+        files: files.copied().collect(),
+        delegated: members.map_or_else(Vec::new, |members| members.delegated_in(&directories)),
+    };
+    let waits = !has(state, &out, &until);
     if let Some(members) = &mut state.members {
         if waits {
             members.postpones(effect.clone(), until);
@@ -156,17 +166,20 @@ fn go(state: &State, effect: &Effect) -> Vec<Thing> {
     things
 }
 
-/// Whether the permanent store has that.
-fn has(state: &State, until: &Until) -> bool {
+/// Whether the permanent store has that, and homes know what has become of what they delegated but
+/// for these.
+fn has(state: &State, out: &BTreeSet<(TransactionId, Number)>, until: &Until) -> bool {
     let names = state.names.owed().front().is_none_or(|(lsn, _)| *lsn > until.names);
     let becomes =
         |ino| state.names.publishing().contains_key(ino) || state.debts.publishing().contains(ino);
-    names && !until.files.iter().any(becomes)
+    let returned = !until.delegated.iter().any(|part| out.contains(part));
+    names && returned && !until.files.iter().any(becomes)
 }
 
 /// What waited for the permanent store is done as far as that has it.
 pub fn go_on(state: &mut State) {
     let Some(mut members) = state.members.take() else { return };
-    members.take_postponed(|until| has(state, until));
+    let out = members.delegated().collect();
+    members.take_postponed(|until| has(state, &out, until));
     state.members = Some(members);
 }

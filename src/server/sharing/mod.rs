@@ -24,6 +24,7 @@ pub mod moving;
 mod own;
 pub mod removal;
 pub mod restoring;
+mod returning;
 pub mod revoking;
 pub mod ruling;
 pub mod safety;

@@ -275,23 +275,15 @@ fn transacts(
     Some(match what {
         Change::Commit(of) if !transacting::may_say(state, from, (*of, file)) => Err(others()),
         Change::Prepare(of, _)
-        | Change::PrepareWitnessed(of, ..)
-        | Change::PrepareNames(of, ..)
+        | Change::Return(of, ..)
         | Change::Witness(of, _)
         | Change::Release(of)
             if of.by != from =>
         {
             Err(others())
         }
-        Change::Prepare(of, sets) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), None, None))
-        }
-        Change::PrepareWitnessed(of, sets, witness) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), None, Some(*witness)))
-        }
-        Change::PrepareNames(of, sets, gets, witness) => {
-            preparing::prepare(state, caller, file, (*of, sets.clone(), Some(*gets), *witness))
-        }
+        Change::Prepare(of, wanted) => preparing::prepare(state, caller, file, (*of, wanted)),
+        Change::Return(of, returned) => preparing::is_returned(state, file, (*of, returned)),
         Change::Witness(of, files) => transacting::witness(state, thing, (*of, files.clone())),
         Change::Release(of) => transacting::release_here(state, thing, *of),
         Change::Commit(of) => {

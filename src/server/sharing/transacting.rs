@@ -27,6 +27,7 @@ use crate::members::requiring::{self, Have};
 use crate::members::role::{Doubt, Members};
 use crate::naming::{elsewhere, preparing};
 use crate::sharing::own::{Own, are_wanted, as_own};
+use crate::sharing::{adrift, returning};
 
 /// A home that hears nothing for so long asks.
 const ASK_AFTER: Duration = Duration::from_millis(500);
@@ -51,6 +52,9 @@ pub fn settle(state: &mut State) {
     let left: Vec<TransactionId> =
         members.witnessed().filter(|of| members.has_left(of.by)).collect();
     let (untold, released) = (members.untold(), members.releasable());
+    if adrift::is_abandoned(state) {
+        return is_abandoned(state);
+    }
     let mut doubts: Vec<Part> = members.doubts().map(|(file, doubt)| (doubt.of, file)).collect();
     // It has told all before it left.
     left.into_iter().for_each(|of| is_released(state, of));
@@ -64,6 +68,14 @@ pub fn settle(state: &mut State) {
     for part in doubts {
         as_own(state, (Own::Doubt, key(part)), |state| ask(state, part));
     }
+}
+
+/// Who knows more has been gone for long: what was delegated is called as before.
+fn is_abandoned(state: &mut State) {
+    let doubts = state.members.iter().flat_map(|members| members.doubts());
+    let delegated = doubts.filter(|(_, doubt)| doubt.delegated.is_some());
+    let parts: Vec<Part> = delegated.map(|(file, doubt)| (doubt.of, file)).collect();
+    parts.into_iter().for_each(|(of, file)| preparing::takes_back(state, file, of));
 }
 
 /// Time has passed: who has heard nothing asks.
@@ -97,6 +109,11 @@ fn is_to_be_asked(state: &mut State, (of, file): Part) -> bool {
             }
             false
         }
+        // Nobody knows: what is to be brought does not wait for who says.
+        (true, None) if members.prepared(file).is_some_and(|doubt| doubt.delegated.is_some()) => {
+            preparing::takes_back(state, file, of);
+            false
+        }
         // Nobody waits for it, and nobody knows: they are counted, be there as many or less.
         (true, None) if members.prepared(file).is_some_and(|doubt| doubt.sets.is_empty()) => {
             preparing::resolve(state, file, (of, true));
@@ -120,7 +137,11 @@ fn tell(state: &mut State, (of, file): Part) -> Result<()> {
         state.record(Membership::Transacts(Transacts::Told { of, file }));
         return Ok(());
     }
-    let work = Work::Change(own(Change::Commit(of)).body()?);
+    let Some(what) = returning::said(state, (of, file)) else {
+        // The permanent store does not have it yet.
+        return Ok(());
+    };
+    let work = Work::Change(own(what).body()?);
     let is_told = match requiring::need(state, Thing::File(file), &work)? {
         Have::Done(Ok(body)) => matches!(Outcome::of(&body), Ok(Outcome::Done(_))),
         Have::Done(Err(failure)) => matches!(failure, Failure::Removed(_)),
@@ -128,7 +149,12 @@ fn tell(state: &mut State, (of, file): Part) -> Result<()> {
         Have::Here | Have::Shown | Have::Missed => true,
     };
     if is_told {
+        if let Some(ino) = returning::is_returned(state, (of, file)) {
+            let (fingerprint, rewritten) = (None, false);
+            state.record(Membership::InStore { ino, fingerprint, rewritten });
+        }
         state.record(Membership::Transacts(Transacts::Told { of, file }));
+        state.members.iter_mut().for_each(|members| members.go_on());
     }
     Ok(())
 }
@@ -152,10 +178,14 @@ fn ask(state: &mut State, (of, file): Part) -> Result<()> {
 fn heard(state: &mut State, (of, file): Part, answer: Answer) {
     let now = state.world.now();
     let said = answer.map(|body| Outcome::of(&body));
-    if let Ok(Ok(Outcome::Decided(Some(is)))) = said {
+    let Some(members) = &mut state.members else { return };
+    // Names that were delegated come back with what the permanent store has of them.
+    let awaits = members.prepared(file).is_some_and(|doubt| doubt.delegated.is_some());
+    if let Ok(Ok(Outcome::Decided(Some(is)))) = said
+        && !(is && awaits)
+    {
         return preparing::settle(state, file, (of, is));
     }
-    let Some(members) = &mut state.members else { return };
     let trouble = match said {
         Ok(Ok(Outcome::Awaits(_))) => Some(Trouble::Witness),
         Err(_) if members.is_removed(of.by) => Some(Trouble::Witness),

@@ -124,9 +124,8 @@ fn changes_names(change: &Change) -> bool {
         | Change::Logout(_)
         | Change::Container(..)
         | Change::Prepare(..)
-        | Change::PrepareWitnessed(..)
-        | Change::PrepareNames(..)
         | Change::Commit(_)
+        | Change::Return(..)
         | Change::Witness(..)
         | Change::Release(_)
         | Change::Resolve(..) => false,
@@ -144,9 +143,8 @@ fn may_change(state: &mut State, user: &Person, thing: Thing, change: &Change) -
         Change::Container(..) => return Err(refused("a container")),
         Change::Resolve(..) => return Err(refused("resolving")),
         Change::Prepare(..)
-        | Change::PrepareWitnessed(..)
-        | Change::PrepareNames(..)
         | Change::Commit(_)
+        | Change::Return(..)
         | Change::Witness(..)
         | Change::Release(_) => {
             let what = "a transaction with what others have, of a user's server";

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeSet;
 
-use terral_format::ids::{Ino, Lsn, Thing};
+use terral_format::ids::{Ino, Lsn, Number, Thing};
+use terral_format::wire::transactions::TransactionId;
 use terral_partition::effect::Effect;
 
 use super::Members;
@@ -17,6 +18,8 @@ pub struct Until {
     pub names: Lsn,
     /// What was just becoming of the versions of these files.
     pub files: BTreeSet<Ino>,
+    /// Of which transactions homes do not know yet what has become of the names of these.
+    pub delegated: Vec<(TransactionId, Number)>,
 }
 
 impl Members {

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::disk::membership::{Membership, Transacts};
-use terral_format::ids::{Asker, Member, Number, SessionSlot};
-use terral_format::wire::transactions::{Set, TransactionId, Trouble};
+use terral_format::ids::{Asker, Lsn, Member, Number, SessionSlot};
+use terral_format::wire::transactions::{Destination, Set, TransactionId, Trouble, Way};
 
 use super::Members;
 use crate::core::left_out::{Step, does};
@@ -28,6 +28,8 @@ pub struct Doubt {
     pub sets: Vec<Set>,
     /// So many names it gives, which are counted already.
     pub gets: u32,
+    /// Its names are delegated, and these are the paths of those that it is to get.
+    pub delegated: Option<Vec<Vec<u8>>>,
     /// When it was, seconds since 1970.
     pub since_s: u64,
     /// Since when nothing was heard of it.
@@ -49,6 +51,18 @@ struct Undecided {
     what: u64,
 }
 
+/// When the names of a file are returned to its home that were delegated.
+pub struct Returning {
+    /// Once the permanent store has all that it is owed up to this operation.
+    pub after: Lsn,
+    /// In which it has, or had, names: these stay until then.
+    pub directories: BTreeSet<Number>,
+    /// Which it has lost, each by its directory.
+    pub lost: Way,
+    /// Which it has got.
+    pub got: Vec<Destination>,
+}
+
 /// Who was asked to know of one, too.
 struct Asked {
     witness: Member,
@@ -64,6 +78,8 @@ pub(super) struct Transactions {
     undecided: BTreeMap<Asker, Undecided>,
     /// What has come to be, and whose homes are to be told.
     decided: BTreeMap<TransactionId, BTreeSet<Number>>,
+    /// Those of them whose names were delegated.
+    returning: BTreeMap<(TransactionId, Number), Returning>,
     prepared: BTreeMap<Number, Doubt>,
     /// Of which that this one decides a witness may know.
     asked: BTreeMap<TransactionId, Asked>,
@@ -78,8 +94,9 @@ impl Transactions {
         match record {
             Transacts::Prepared { of, file, sets, since_s } => {
                 let (of, sets, since_s) = (*of, sets.clone(), *since_s);
-                let (gets, since, asks, trouble, witness) = Default::default();
-                let doubt = Doubt { of, sets, gets, since_s, since, asks, trouble, witness };
+                let (gets, delegated, since, asks, trouble, witness) = Default::default();
+                let doubt =
+                    Doubt { of, sets, gets, delegated, since_s, since, asks, trouble, witness };
                 self.prepared.insert(*file, doubt);
             }
             Transacts::Watched { of, file, witness } => {
@@ -90,6 +107,16 @@ impl Transactions {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
                 doubt.into_iter().for_each(|doubt| doubt.gets = *names);
             }
+            Transacts::Delegated { of, file, to } => {
+                let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
+                doubt.into_iter().for_each(|doubt| doubt.delegated = Some(to.clone()));
+            }
+            Transacts::Returns { of, file, after, directories, lost, got } => {
+                let directories = directories.iter().copied().collect();
+                let (after, lost, got) = (*after, lost.clone(), got.clone());
+                let returning = Returning { after, directories, lost, got };
+                self.returning.insert((*of, *file), returning);
+            }
             Transacts::Settled { of, file } => {
                 if self.prepared.get(file).is_some_and(|doubt| doubt.of == *of) {
                     self.prepared.remove(file);
@@ -99,6 +126,7 @@ impl Transactions {
                 self.decided.insert(*of, files.iter().copied().collect());
             }
             Transacts::Told { of, file } => {
+                self.returning.remove(&(*of, *file));
                 was_told(&mut self.decided, *of, *file);
                 was_told(&mut self.witnessed, *of, *file);
             }
@@ -136,6 +164,18 @@ impl Transactions {
             let (of, file, names) = (doubt.of, *file, doubt.gets);
             Transacts::Gets { of, file, names }
         });
+        let delegated = self.prepared.iter().filter_map(|(file, doubt)| {
+            let (of, file, to) = (doubt.of, *file, doubt.delegated.clone()?);
+            Some(Transacts::Delegated { of, file, to })
+        });
+        let returns = self.returning.iter().map(|((of, file), returning)| Transacts::Returns {
+            of: *of,
+            file: *file,
+            after: returning.after,
+            directories: returning.directories.iter().copied().collect(),
+            lost: returning.lost.clone(),
+            got: returning.got.clone(),
+        });
         let asked = self.asked.iter().map(|(of, asked)| Transacts::Asks {
             of: *of,
             witness: asked.witness,
@@ -145,7 +185,8 @@ impl Transactions {
             of: *of,
             files: files.iter().copied().collect(),
         });
-        let here = decided.chain(prepared).chain(watched).chain(gets);
+        let here = decided.chain(returns).chain(prepared).chain(watched).chain(gets);
+        let here = here.chain(delegated);
         here.chain(asked).chain(witnessed).map(Membership::Transacts)
     }
 
@@ -247,6 +288,29 @@ impl Members {
         let tells = does(Step::TellAsWitness);
         let witnessed = witnessed.filter(|(of, _)| self.is_removed(of.by) && tells);
         parts(self.transactions.decided.iter()).chain(parts(witnessed)).collect()
+    }
+
+    /// What was delegated by this file's home for a transaction that has come to be, and is not
+    /// returned yet.
+    pub fn returning(&self, (of, file): (TransactionId, Number)) -> Option<&Returning> {
+        self.transactions.returning.get(&(of, file))
+    }
+
+    /// Whether something of this file is.
+    pub fn is_returning(&self, file: Number) -> bool {
+        self.delegated().any(|(_, of)| of == file)
+    }
+
+    /// Everything that was.
+    pub fn delegated(&self) -> impl Iterator<Item = (TransactionId, Number)> + '_ {
+        self.transactions.returning.keys().copied()
+    }
+
+    /// The same of what has, or had, names in one of these directories.
+    pub fn delegated_in(&self, directories: &BTreeSet<Number>) -> Vec<(TransactionId, Number)> {
+        let all = self.transactions.returning.iter();
+        let its = all.filter(|(_, one)| !one.directories.is_disjoint(directories));
+        its.map(|(part, _)| *part).collect()
     }
 
     /// Whether the witness of one was asked to know of it.

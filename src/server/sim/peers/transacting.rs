@@ -75,12 +75,27 @@ fn some_step(draw: &mut impl FnMut(u64) -> u64) -> Operation<Vec<u8>> {
 /// a directory moves.
 fn may_be_refused(tree: &Tree, step: &Operation<Vec<u8>>, with_dir: bool) -> bool {
     let is_directory = |path: &Vec<u8>| tree.node(path).is_ok_and(|node| node.directory);
+    let files = tree.files();
+    let is_several = |path: &Vec<u8>| {
+        with_dir && files.values().any(|all| all.len() > 1 && all.contains(&&path[..]))
+    };
     match step {
-        Operation::Link { .. } => with_dir,
-        Operation::Rename { from, to, .. } => with_dir || is_directory(from) || is_directory(to),
-        Operation::Unlink(_) => with_dir,
+        Operation::Rename { from, to, .. } => {
+            is_several(to) || [from, to].into_iter().any(is_directory)
+        }
+        Operation::Unlink(path) => is_several(path),
         _ => false,
     }
+}
+
+/// Whether it gives a name to something.
+fn names_something(step: &Operation<Vec<u8>>) -> bool {
+    matches!(step, Operation::Rename { .. } | Operation::Link { .. })
+}
+
+/// Whether it may take one.
+fn takes_something(step: &Operation<Vec<u8>>) -> bool {
+    matches!(step, Operation::Rename { .. } | Operation::Unlink(_))
 }
 
 /// So many operations are drawn for one transaction, of which most cannot be done.
@@ -96,6 +111,7 @@ fn act_at_once(
     let (mut after, mut steps) = (tree.clone(), Vec::new());
     let (mut fails, mut refused, mut moves) = (None, false, 0);
     let with_dir = peers.dir.is_some();
+    let several = tree.files().values().any(|all| all.len() > 1);
     for _ in 0..TRIES {
         if steps.len() == count {
             break;
@@ -118,6 +134,8 @@ fn act_at_once(
             let swaps = matches!(step, Operation::Rename { how: RenameHow::Exchange, .. });
             let after_others = steps.iter().any(is_new) || (swaps && !steps.is_empty());
             refused |= refusable && (!only || after_others);
+            // A file that has several names before may have one by now.
+            refused |= with_dir && several && takes_something(&step);
             // Where a directory moves, homes prepare nothing.
             let sets = |step: &Operation<_>| {
                 matches!(step, Operation::SetXattr { .. } | Operation::Link { .. })
@@ -131,6 +149,7 @@ fn act_at_once(
         steps.push(step);
     }
     if draw(3) == 0 {
+        refused |= with_dir && steps.iter().any(names_something);
         steps.push(Operation::Copies(2));
     }
     let encoded = frame::encode(&steps).expect("it is short");
