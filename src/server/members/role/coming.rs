@@ -1,13 +1,15 @@
 //! Users whose servers somebody needs, and who have not come: who starts them is told.
 //!
-//! Invariant: nobody waits for one for longer than [`PATIENCE`], nor for more than [`MOST`] of them
-//! at a time; one that could not be started is an error for [`APART`], and then tried again. Not
-//! here: who starts them, and what is needed of them (`naming/adopting`).
+//! Invariant: nobody waits for one for longer than [`PATIENCE`]; no asker for more than [`EACH`] at
+//! a time, so that he keeps none from others; and all for [`MOST`]. What came of it for one is not
+//! said to another. Not here: who starts them, and for whom he does (`cli`), and what is needed of
+//! them (`naming/adopting`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use terral_format::ids::Member;
+use terral_format::wire::starting::{NEEDED_MAX, Needed, WHY_MAX};
 use terral_format::{Error, ErrorKind, Result};
 
 use super::{Members, Part};
@@ -15,22 +17,71 @@ use crate::core::world::Tick;
 
 /// A server has so long to come.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// One that could not be started is not tried again before.
+/// One that could not be started is not tried again for the same asker before.
 const APART: Duration = Duration::from_secs(1);
+/// Who starts them, and has not asked for so long, is gone.
+const STARTER: Duration = Duration::from_secs(5);
 /// So many may be awaited at a time.
-const MOST: usize = 200;
+const MOST: usize = NEEDED_MAX;
+/// So many by one asker; root's count for no one.
+const EACH: usize = 16;
+/// That one was refused another's server is written down so often, and of so many others' of one
+/// asker in that time.
+const SAID: (Duration, usize) = (Duration::from_secs(60), 16);
+/// `EUSERS` of Linux: too many users.
+const EUSERS: i32 = 87;
+
+/// Why there is none.
+#[derive(Clone)]
+struct Failed {
+    why: String,
+    /// It is the asker who has had too many started.
+    too_many: bool,
+}
 
 /// One of them.
 struct Awaited {
     /// Since when somebody needs it, or it is known that it cannot be started.
     since: Tick,
-    /// Why it cannot.
-    failed: Option<String>,
+    failed: Option<Failed>,
 }
 
-/// All of them, by their users.
+/// All of them.
 #[derive(Default)]
-pub(super) struct Coming(BTreeMap<u32, Awaited>);
+pub(super) struct Coming {
+    all: BTreeMap<Needed, Awaited>,
+    /// When who starts them has asked last.
+    starter: Option<Tick>,
+    /// When it was written down last that one was refused.
+    said: BTreeMap<Needed, Tick>,
+}
+
+impl Coming {
+    fn may_more(&self, needed: Needed) -> Result<()> {
+        let under_way = || self.all.iter().filter(|(_, one)| one.failed.is_none());
+        let of_asker = under_way().filter(|(is, _)| is.asker == needed.asker).count();
+        if (needed.asker != 0 && of_asker >= EACH) || under_way().count() >= MOST {
+            return Err(too_many("too many users' servers are being started"));
+        }
+        Ok(())
+    }
+
+    /// Whether a refusal is to be written down, which it is then.
+    fn is_said(&mut self, needed: Needed, now: Tick) -> bool {
+        let said = &mut self.said;
+        said.retain(|_, at| now.since(*at) < SAID.0);
+        let of_asker = said.keys().filter(|before| before.asker == needed.asker).count();
+        let is = !said.contains_key(&needed) && of_asker < SAID.1 && said.len() < MOST;
+        if is {
+            said.insert(needed, now);
+        }
+        is
+    }
+}
+
+fn too_many(why: &str) -> Error {
+    Error { errno: EUSERS, ..Error::new(ErrorKind::TooMany, why) }
+}
 
 impl Members {
     /// The member that speaks for this user alone, if one is in.
@@ -41,63 +92,83 @@ impl Members {
         machine.durable().members().filter(is_his).max()
     }
 
-    /// Somebody needs this user's server, which has not come.
+    /// Users with whose servers there are sessions.
+    fn users_there(&self) -> impl Iterator<Item = u32> + '_ {
+        let there = self.connected.iter().filter(|member| self.is_in(**member));
+        there.filter_map(|member| Some(self.user_of(*member)?.user))
+    }
+
+    /// Somebody needs a user's server, which has not come.
     ///
     /// # Errors
     /// If it is waited for no more: [`ErrorKind::Unauthorized`] if it could not be started,
-    /// [`ErrorKind::TooMany`].
-    pub fn awaits_server(&mut self, user: u32, now: Tick) -> Result<()> {
-        self.coming.0.retain(|_, one| one.failed.is_none() || now.since(one.since) < APART);
-        let count = self.coming.0.len();
-        let Some(one) = self.coming.0.get_mut(&user) else {
-            if count >= MOST {
-                let context = format!("user {user}: too many users' servers are being started");
-                return Err(Error::new(ErrorKind::TooMany, context));
-            }
-            self.coming.0.insert(user, Awaited { since: now, failed: None });
+    /// [`ErrorKind::TooMany`] (`EUSERS`) if who asks has had too many started.
+    pub fn awaits_server(&mut self, needed: Needed, now: Tick) -> Result<()> {
+        let coming = &mut self.coming;
+        coming.all.retain(|_, one| one.failed.is_none() || now.since(one.since) < APART);
+        let Some(one) = coming.all.get_mut(&needed) else {
+            coming.may_more(needed)?;
+            coming.all.insert(needed, Awaited { since: now, failed: None });
             self.news = true;
             return Ok(());
         };
         if one.failed.is_none() && now.since(one.since) > PATIENCE {
-            (one.since, one.failed) = (now, Some("it does not come".into()));
+            let failed = Failed { why: "it does not come".into(), too_many: false };
+            (one.since, one.failed) = (now, Some(failed));
         }
         match &one.failed {
             None => Ok(()),
-            Some(why) => {
-                let context = format!("the server of user {user}: {why}");
+            Some(Failed { why, too_many: true }) => Err(too_many(why)),
+            Some(Failed { why, .. }) => {
+                let context = format!("the server of user {}: {why}", needed.owner);
                 Err(Error::new(ErrorKind::Unauthorized, context))
             }
         }
     }
 
-    /// Users whose servers are to be started.
-    pub fn awaited_servers(&self) -> Vec<u32> {
-        let awaited = self.coming.0.iter().filter(|(_, one)| one.failed.is_none());
-        awaited.map(|(user, _)| *user).collect()
+    /// Servers of users that are to be started, as they are said at a time.
+    pub fn awaited_servers(&self) -> Vec<Needed> {
+        let awaited = self.coming.all.iter().filter(|(_, one)| one.failed.is_none());
+        awaited.map(|(needed, _)| *needed).take(NEEDED_MAX).collect()
     }
 
-    /// The server of a user could not be started.
-    pub fn comes_not(&mut self, user: u32, why: String, now: Tick) {
-        if let Some(one) = self.coming.0.get_mut(&user) {
-            (one.since, one.failed) = (now, Some(why));
-            (self.woken, self.news) = (true, true);
+    /// Who starts them asks which.
+    pub fn are_started(&mut self, now: Tick) {
+        self.coming.starter = Some(now);
+    }
+
+    /// A server could not be started, for who needs it. Whether that is to be written down.
+    pub fn comes_not(
+        &mut self,
+        needed: Needed,
+        (mut why, too_many): (String, bool),
+        now: Tick,
+    ) -> bool {
+        why.truncate(why.floor_char_boundary(WHY_MAX));
+        let Some(one) = self.coming.all.get_mut(&needed) else { return false };
+        (one.since, one.failed) = (now, Some(Failed { why, too_many }));
+        (self.woken, self.news) = (true, true);
+        self.coming.is_said(needed, now)
+    }
+
+    /// If nobody starts them, who needs one is told.
+    pub fn does_nobody_start_them(&mut self, now: Tick) {
+        if self.coming.starter.is_some_and(|at| now.since(at) < STARTER) {
+            return;
         }
-    }
-
-    /// Those that are needed are started by nobody.
-    pub fn nobody_starts_them(&mut self, now: Tick) {
-        for user in self.awaited_servers() {
-            self.comes_not(user, "it is not there, and nobody starts it".into(), now);
+        for needed in self.awaited_servers() {
+            let why = "it is not there, and nobody starts it".into();
+            self.comes_not(needed, (why, false), now);
         }
     }
 
     /// The roster says who speaks for whom, or time has passed: who waits looks again.
     pub fn look_who_comes(&mut self) {
-        if self.coming.0.is_empty() {
+        if self.coming.all.is_empty() {
             return;
         }
-        let has_come: Vec<u32> = self.users.values().map(|person| person.user).collect();
-        self.coming.0.retain(|user, _| !has_come.contains(user));
+        let there: BTreeSet<u32> = self.users_there().collect();
+        self.coming.all.retain(|needed, _| !there.contains(&needed.owner));
         (self.woken, self.news) = (true, true);
     }
 }

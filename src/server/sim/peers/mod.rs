@@ -14,6 +14,7 @@ use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Ta
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{self, Control, Partition, Secret};
+use terral_format::wire::starting::Needed;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -47,6 +48,7 @@ mod dir;
 mod exchanging;
 mod fences;
 mod fencing;
+mod for_others;
 mod for_users;
 mod forming;
 mod further;
@@ -133,7 +135,9 @@ struct Peers {
     /// What else goes wrong.
     trouble: Trouble,
     /// Who starts users' servers that are needed.
-    starts: Option<fn(&mut State, u32)>,
+    starts: Option<fn(&mut State, Needed)>,
+    /// Whether each but the first is a user's: who has a session with whom is known then.
+    of_users: bool,
 }
 
 impl Peers {
@@ -177,6 +181,7 @@ impl Peers {
             heir: None,
             trouble: Trouble::default(),
             starts: None,
+            of_users: false,
         }
     }
 
@@ -203,7 +208,13 @@ impl Peers {
         let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
         assert!(heard.is_none_or(|heard| heard.is_ok()));
         if let Input::Connected(with) = input {
-            self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
+            self.sims[at].with(|server| {
+                let mut state = server.lock();
+                let now = state.world.now();
+                let members = state.members.as_mut().filter(|_| self.of_users);
+                members.into_iter().for_each(|members| members.connects(with, true, now));
+                linking::connected(&mut state, with)
+            });
         }
         self.collect(at);
     }
@@ -391,7 +402,7 @@ impl Peers {
             self.sims[0].with(|server| {
                 let mut state = server.lock();
                 let awaited = state.members.as_ref().map(|members| members.awaited_servers());
-                awaited.into_iter().flatten().for_each(|user| starts(&mut state, user));
+                awaited.into_iter().flatten().for_each(|needed| starts(&mut state, needed));
             });
         }
         for at in 0..self.sims.len() {
