@@ -35,6 +35,8 @@ pub struct Machine {
     pub home: tempfile::TempDir,
     pub name: String,
     pub server: Child,
+    /// Users beside those of all tests.
+    pub more: Vec<u32>,
 }
 
 pub fn set(path: &Path, owner: u32, mode: u32) {
@@ -47,8 +49,29 @@ pub fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
+/// Processes of a user's server of an instance, and of who starts it again.
+pub fn processes_of(name: &str, user: u32) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("mounted").flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let his = entry.metadata().is_ok_and(|found| found.uid() == user);
+        if his && line.contains(name) {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
 impl Machine {
     pub fn begin(test: &str) -> Machine {
+        Machine::begin_known(test, &[])
+    }
+
+    /// The same, where the system knows these, by name, number, and shell: in a mount namespace of
+    /// the server's own.
+    pub fn begin_known(test: &str, users: &[(&str, u32, &str)]) -> Machine {
         let home = tempfile::tempdir_in("/var/tmp").expect("directory");
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
         for program in ["terral", "libterral_preload.so"] {
@@ -67,12 +90,27 @@ impl Machine {
         fs::write(dir.join("alice/before"), "was there").expect("writes");
         set(&dir.join("alice/before"), ALICE, 0o600);
         let name = format!("users-{test}-{}", std::process::id());
-        let server = Machine::serve(home.path(), &name);
-        Machine { home, name, server }
+        let server = Machine::serve(home.path(), &name, users);
+        let more = users.iter().map(|(_, user, _)| *user).collect();
+        Machine { home, name, server, more }
     }
 
-    fn serve(home: &Path, name: &str) -> Child {
+    fn serve(home: &Path, name: &str, users: &[(&str, u32, &str)]) -> Child {
         let mut command = Command::new(home.join("terral"));
+        if !users.is_empty() {
+            let line = |(name, user, shell): &(&str, u32, &str)| {
+                format!("{name}:x:{user}:{user}::/:{shell}\n")
+            };
+            let known = fs::read_to_string("/etc/passwd").expect("there");
+            let all = [known, users.iter().map(line).collect()].concat();
+            fs::write(home.join("passwd"), all).expect("writes");
+            fs::copy("/etc/group", home.join("group")).expect("copies");
+            let script = "mount --bind \"$0/passwd\" /etc/passwd && \
+                          mount --bind \"$0/group\" /etc/group && exec \"$@\"";
+            command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", script]).arg(home);
+            command.arg(home.join("terral"));
+        }
         command.args([
             "serve",
             "--users",
@@ -129,23 +167,17 @@ impl Machine {
         assert!(!output.status.success() && refused, "{user}: {script}: {said}");
     }
 
+    fn users(&self) -> Vec<u32> {
+        [&[0, ALICE, BOB, NOBODY][..], &self.more].concat()
+    }
+
     pub fn instance(&self, user: u32) -> PathBuf {
         Path::new("/dev/shm").join(format!("terral-{user}")).join(&self.name)
     }
 
     /// Processes of a user's server, and of who starts it again.
     pub fn processes(&self, user: u32) -> Vec<(u32, String)> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("mounted").flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            let his = entry.metadata().is_ok_and(|found| found.uid() == user);
-            if his && line.contains(&self.name) {
-                found.push((pid, line));
-            }
-        }
-        found
+        processes_of(&self.name, user)
     }
 
     pub fn kill(&self, user: u32, what: &str) {
@@ -164,7 +196,7 @@ impl Machine {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         let ended = self.server.wait().expect("ends");
         assert!(ended.success(), "{ended}");
-        for user in [0, ALICE, BOB, NOBODY] {
+        for user in self.users() {
             assert!(!self.instance(user).exists(), "{user}'s memory is left");
             let begin = Instant::now();
             while !self.processes(user).is_empty() {
@@ -182,7 +214,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
-        for user in [ALICE, BOB, NOBODY, 0] {
+        for user in self.users() {
             for (pid, _) in self.processes(user) {
                 let pid = rustix::process::Pid::from_raw(pid as i32).expect("one");
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);

@@ -73,9 +73,24 @@ pub fn come_in(instance: &Path, name: &str) -> Result<()> {
         std::thread::sleep(POLL);
     }
     if terral_server::is_served(instance) {
+        greets(name);
         return Ok(());
     }
     knocks(instance, name, begin)
+}
+
+/// A server of his is there, which may have been started for others: root's hears that he has come.
+/// He needs no answer, and goes on after a while.
+fn greets(name: &str) {
+    let begin = Instant::now();
+    while begin.elapsed() < COMING {
+        match knock(name, COMING) {
+            // Too many are at the door.
+            Ok(None | Some(Reply::Starting)) => std::thread::sleep(AGAIN),
+            Ok(Some(Reply::Refused(why))) => return note(format_args!("{name}: {why}")),
+            Ok(Some(Reply::Serves)) | Err(_) => return,
+        }
+    }
 }
 
 /// Knocks until it is there.
@@ -85,7 +100,7 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
     };
     let mut serves = false;
     while begin.elapsed() < PATIENCE {
-        match knock(name).map_err(|why| not_let_in(&why))? {
+        match knock(name, PATIENCE).map_err(|why| not_let_in(&why))? {
             // Too many are at the door.
             None | Some(Reply::Starting) => std::thread::sleep(AGAIN),
             Some(Reply::Refused(why)) => return Err(not_let_in(&why)),
@@ -107,9 +122,9 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
 }
 
 /// Asks for it; why nobody is there. None: he was not answered.
-fn knock(name: &str) -> std::result::Result<Option<Reply>, String> {
+fn knock(name: &str, patience: Duration) -> std::result::Result<Option<Reply>, String> {
     let nobody = |_| "nobody is at the door: `terral serve --users` is gone".to_owned();
     let stream = UnixStream::connect(door_of(name)).map_err(nobody)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(patience)).map_err(|error| error.to_string())?;
     Ok(hear(&mut BufReader::new(stream)))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
 /// What each is called in proc(5).
 const NAMES: [(&str, Resource); 16] = [
@@ -35,6 +35,16 @@ const NAMES: [(&str, Resource); 16] = [
 pub struct Limits(Vec<[Option<u64>; 2]>);
 
 impl Limits {
+    /// Those of this process.
+    ///
+    /// # Errors
+    /// If proc(5) is not there.
+    pub fn own() -> Result<Limits> {
+        let path = "/proc/self/limits";
+        let text = std::fs::read_to_string(path).context(path)?;
+        Limits::read(&text).context(path)
+    }
+
     /// What proc(5) says of a process.
     ///
     /// # Errors
@@ -63,6 +73,22 @@ impl Limits {
             setrlimit(*resource, limit).with_context(|| (*name).to_owned())?;
         }
         Ok(())
+    }
+}
+
+impl Limits {
+    /// A process of this one's has them from now on, as far as it may: none is more than it has.
+    /// Descriptors stay as many as there may be, as a server has them.
+    pub fn narrow(&self, process: Pid) {
+        for ((_, resource), [current, maximum]) in NAMES.iter().zip(&self.0) {
+            let least = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
+            let maximum = least(*maximum, getrlimit(*resource).maximum);
+            let is_most = *resource == Resource::Nofile;
+            let current = if is_most { maximum } else { least(*current, maximum) };
+            let limit = Rlimit { current, maximum };
+            // It may have less by itself already, or be gone.
+            let _ = prlimit(Some(process), *resource, limit);
+        }
     }
 }
 

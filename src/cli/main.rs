@@ -99,6 +99,7 @@ mod gathering;
 
 mod hosts;
 
+mod account;
 mod users;
 
 mod join;

@@ -1,0 +1,158 @@
+//! How many servers are started for whom.
+
+use std::time::{Duration, Instant};
+
+use terral_client::Needed;
+
+use super::{Bounds, Came, FAILED_EACH, KNOWN_MOST, May, RUN_EACH, RUN_MAX, STARTS_EACH, WHILE};
+
+const BEGUN: Came = Came::Begun { for_others: true };
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+fn of(owner: u32, asker: u32) -> Needed {
+    Needed { owner, asker }
+}
+
+/// Whether one may be started, of which that comes then.
+fn begin(bounds: &mut Bounds, needed: Needed, came: Came) -> bool {
+    let now = Instant::now();
+    let may = bounds.may(needed, now) == May::Begin;
+    if may {
+        bounds.begins(needed.owner, Some(needed.asker));
+        bounds.came(needed.owner, came, (S(0), now));
+    }
+    may
+}
+
+#[test]
+fn one_asker_has_so_many_run_and_takes_none_from_others() {
+    let mut bounds = Bounds::default();
+    let begun = (1000..3000).filter(|owner| begin(&mut bounds, of(*owner, 7), BEGUN)).count();
+    assert_eq!(begun, RUN_EACH);
+    assert!(begin(&mut bounds, of(2999, 8), BEGUN));
+    // A place that is free is had by the next.
+    bounds.is_not_for_others(1000);
+    assert!(begin(&mut bounds, of(2000, 7), BEGUN) && !begin(&mut bounds, of(2001, 7), BEGUN));
+    // All together have so many, root's among them.
+    assert!(begin(&mut bounds, of(8999, 0), BEGUN));
+    let all = (3000..4000).filter(|user| begin(&mut bounds, of(*user, *user), BEGUN)).count();
+    assert_eq!(all + RUN_EACH + 2, RUN_MAX);
+    assert!(!begin(&mut bounds, of(9000, 0), BEGUN));
+    bounds.is_not_for_others(3000);
+    assert!(begin(&mut bounds, of(9000, 0), BEGUN));
+}
+
+#[test]
+fn one_whose_server_fails_uses_up_nobodys_starts() {
+    let (mut bounds, mut now) = (Bounds::default(), Instant::now());
+    let mut tried = 0;
+    for _ in 0..600 {
+        now += S(1);
+        if bounds.may(of(1000, 7), now) == May::Begin {
+            bounds.begins(1000, Some(7));
+            bounds.came(1000, Came::Failed, (S(0), now));
+            tried += 1;
+        }
+    }
+    assert!((5..=10).contains(&tried), "{tried}");
+    // Nor does one that runs, or whose user is none.
+    for owner in 2000..2200 {
+        for came in [Came::Runs, Came::Refused] {
+            bounds.begins(owner, Some(7));
+            bounds.came(owner, came, (S(0), now));
+        }
+    }
+    assert_eq!(bounds.may(of(1001, 7), now), May::Begin);
+}
+
+#[test]
+fn of_one_asker_so_many_are_begun_and_so_many_fail_in_a_while() {
+    for (came, most) in
+        [(Came::Begun { for_others: false }, STARTS_EACH), (Came::Failed, FAILED_EACH)]
+    {
+        let mut bounds = Bounds::default();
+        let begun = (1000..3000).filter(|owner| begin(&mut bounds, of(*owner, 7), came)).count();
+        assert_eq!(begun, most);
+        let now = Instant::now();
+        assert!(matches!(bounds.may(of(4000, 7), now), May::No(_)));
+        assert!([8, 0].iter().all(|asker| bounds.may(of(4000, *asker), now) == May::Begin));
+        assert_eq!(bounds.may(of(4000, 7), now + WHILE), May::Begin);
+        assert_eq!((bounds.begun.all(), bounds.failures.all()), (0, 0), "nothing is kept");
+    }
+    // And of all together; root is kept from none by them.
+    let mut bounds = Bounds::default();
+    let of_all = (0..50_u32).flat_map(|asker| (0..100).map(move |at| (asker + 7, at)));
+    let fails = |(asker, at): &(u32, u32)| {
+        begin(&mut bounds, of(1000 + asker * 100 + at, *asker), Came::Failed)
+    };
+    assert_eq!(of_all.filter(fails).count(), 512);
+    assert_eq!(bounds.may(of(9, 0), Instant::now()), May::Begin);
+}
+
+#[test]
+fn one_that_fails_is_tried_less_and_less() {
+    let (mut bounds, begin) = (Bounds::default(), Instant::now());
+    let needed = of(1000, 0);
+    let mut now = begin;
+    for apart in [1, 2, 4] {
+        bounds.came(1000, Came::Failed, (S(0), now));
+        assert_eq!(bounds.may(needed, now + S(apart) / 2), May::Failed, "{apart}");
+        assert!(!bounds.may_again(1000, now + S(apart) / 2), "{apart}");
+        now += S(apart);
+        assert_eq!(bounds.may(needed, now), May::Begin, "{apart}");
+    }
+    // It took a minute.
+    bounds.came(1000, Came::Failed, (S(60), now));
+    assert_eq!(bounds.may(needed, now + S(299)), May::Failed);
+    assert!(bounds.may_again(1000, now + S(300)));
+    bounds.begins(1000, Some(0));
+    bounds.came(1000, BEGUN, (S(0), now));
+    bounds.came(1000, Came::Failed, (S(0), now));
+    assert_eq!(bounds.may(needed, now + S(1)), May::Begin, "it ran in between");
+    // What is known of them is bounded.
+    (0..5000).for_each(|owner| bounds.came(owner, Came::Refused, (S(0), now)));
+    assert_eq!(bounds.failed.len(), KNOWN_MOST);
+}
+
+#[test]
+fn one_that_dies_all_the_time_begins_less_and_less() {
+    let (mut bounds, begin) = (Bounds::default(), Instant::now());
+    let again = |at: &u64| {
+        let (now, again) = (begin + S(*at), bounds.may_again(1000, begin + S(*at)));
+        if again {
+            bounds.begins(1000, None);
+            bounds.came(1000, BEGUN, (S(0), now));
+        }
+        again
+    };
+    let begun: Vec<u64> = (0..100).filter(again).collect();
+    assert_eq!(begun, [0, 1, 3, 7, 15, 31, 63]);
+    assert!(bounds.run.is_empty(), "nobody has asked");
+    assert!(bounds.may_again(1000, begin + S(63 + 64) + 2 * WHILE), "after a long life at once");
+}
+
+#[test]
+fn one_is_started_once_and_few_at_a_time() {
+    let (mut bounds, now) = (Bounds::default(), Instant::now());
+    for owner in [1000, 1001] {
+        assert_eq!(bounds.may(of(owner, 7), now), May::Begin);
+        bounds.begins(owner, Some(7));
+    }
+    assert_eq!(bounds.may(of(1000, 8), now), May::Later, "the same one");
+    assert!(!bounds.may_again(1000, now), "the same one");
+    assert_eq!(bounds.may(of(1002, 7), now), May::Later, "of the same asker");
+    for asker in 8..13 {
+        assert_eq!(bounds.may(of(1000 + asker, asker), now), May::Begin, "{asker}");
+        bounds.begins(1000 + asker, Some(asker));
+    }
+    assert_eq!(bounds.may(of(1003, 13), now), May::Later, "the last is root's");
+    assert_eq!(bounds.may(of(1003, 0), now), May::Begin);
+    // Those that have died are few, too, and keep root's place.
+    let mut bounds = Bounds::default();
+    let dead = (1000..1100).filter(|owner| {
+        let may = bounds.may_again(*owner, now);
+        may.then(|| bounds.begins(*owner, None)).is_some()
+    });
+    assert_eq!(dead.count(), 4);
+    assert_eq!(bounds.may(of(2000, 7), now), May::Begin);
+}
