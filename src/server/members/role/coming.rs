@@ -19,6 +19,9 @@ use crate::core::world::Tick;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// One that could not be started is not tried again for the same asker before.
 const APART: Duration = Duration::from_secs(1);
+/// What nobody who waits has asked for again in so long is waited for no more: who waits asks at
+/// each tick, but the store may take long to say what is there.
+const UNASKED: Duration = Duration::from_secs(5);
 /// Who starts them, and has not asked for so long, is gone.
 const STARTER: Duration = Duration::from_secs(5);
 /// So many may be awaited at a time.
@@ -43,6 +46,8 @@ struct Failed {
 struct Awaited {
     /// Since when somebody needs it, or it is known that it cannot be started.
     since: Tick,
+    /// When who needs it has asked last.
+    asked: Tick,
     failed: Option<Failed>,
 }
 
@@ -57,13 +62,35 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    fn may_more(&self, needed: Needed) -> Result<()> {
-        let under_way = || self.all.iter().filter(|(_, one)| one.failed.is_none());
-        let of_asker = under_way().filter(|(is, _)| is.asker == needed.asker).count();
+    /// Those that are waited for, of those that are not there.
+    fn under_way(&self, there: &BTreeSet<u32>) -> impl Iterator<Item = &Needed> {
+        let is_away = |(needed, one): &(&Needed, &Awaited)| {
+            one.failed.is_none() && !there.contains(&needed.owner)
+        };
+        self.all.iter().filter(is_away).map(|(needed, _)| needed)
+    }
+
+    fn may_more(&self, needed: Needed, there: &BTreeSet<u32>) -> Result<()> {
+        let under_way = || self.under_way(there);
+        let of_asker = under_way().filter(|is| is.asker == needed.asker).count();
         if (needed.asker != 0 && of_asker >= EACH) || under_way().count() >= MOST {
             return Err(too_many("too many users' servers are being started"));
         }
         Ok(())
+    }
+
+    /// Of those that do not come in time that is known, and of others nothing after a while.
+    fn grow_older(&mut self, now: Tick) {
+        for one in self.all.values_mut() {
+            if one.failed.is_none() && now.since(one.since) > PATIENCE {
+                let failed = Failed { why: "it does not come".into(), too_many: false };
+                (one.since, one.failed) = (now, Some(failed));
+            }
+        }
+        self.all.retain(|_, one| match one.failed {
+            Some(_) => now.since(one.since) < APART,
+            None => now.since(one.asked) < UNASKED,
+        });
     }
 
     /// Whether a refusal is to be written down, which it is then.
@@ -93,9 +120,9 @@ impl Members {
     }
 
     /// Users with whose servers there are sessions.
-    fn users_there(&self) -> impl Iterator<Item = u32> + '_ {
+    fn users_there(&self) -> BTreeSet<u32> {
         let there = self.connected.iter().filter(|member| self.is_in(**member));
-        there.filter_map(|member| Some(self.user_of(*member)?.user))
+        there.filter_map(|member| Some(self.user_of(*member)?.user)).collect()
     }
 
     /// Somebody needs a user's server, which has not come.
@@ -104,18 +131,14 @@ impl Members {
     /// If it is waited for no more: [`ErrorKind::Unauthorized`] if it could not be started,
     /// [`ErrorKind::TooMany`] (`EUSERS`) if who asks has had too many started.
     pub fn awaits_server(&mut self, needed: Needed, now: Tick) -> Result<()> {
-        let coming = &mut self.coming;
-        coming.all.retain(|_, one| one.failed.is_none() || now.since(one.since) < APART);
-        let Some(one) = coming.all.get_mut(&needed) else {
-            coming.may_more(needed)?;
-            coming.all.insert(needed, Awaited { since: now, failed: None });
+        self.coming.grow_older(now);
+        let Some(one) = self.coming.all.get_mut(&needed) else {
+            self.coming.may_more(needed, &self.users_there())?;
+            self.coming.all.insert(needed, Awaited { since: now, asked: now, failed: None });
             self.news = true;
             return Ok(());
         };
-        if one.failed.is_none() && now.since(one.since) > PATIENCE {
-            let failed = Failed { why: "it does not come".into(), too_many: false };
-            (one.since, one.failed) = (now, Some(failed));
-        }
+        one.asked = now;
         match &one.failed {
             None => Ok(()),
             Some(Failed { why, too_many: true }) => Err(too_many(why)),
@@ -128,8 +151,7 @@ impl Members {
 
     /// Servers of users that are to be started, as they are said at a time.
     pub fn awaited_servers(&self) -> Vec<Needed> {
-        let awaited = self.coming.all.iter().filter(|(_, one)| one.failed.is_none());
-        awaited.map(|(needed, _)| *needed).take(NEEDED_MAX).collect()
+        self.coming.under_way(&self.users_there()).copied().take(NEEDED_MAX).collect()
     }
 
     /// Who starts them asks which.
@@ -151,24 +173,32 @@ impl Members {
         self.coming.is_said(needed, now)
     }
 
-    /// If nobody starts them, who needs one is told.
+    /// If nobody starts them, who needs one is told. Who starts them has time to ask who has not
+    /// asked since this process began.
     pub fn does_nobody_start_them(&mut self, now: Tick) {
-        if self.coming.starter.is_some_and(|at| now.since(at) < STARTER) {
+        let is_long = |since: Tick| now.since(since) >= STARTER;
+        if self.coming.starter.is_some_and(|at| !is_long(at)) {
             return;
         }
         for needed in self.awaited_servers() {
-            let why = "it is not there, and nobody starts it".into();
-            self.comes_not(needed, (why, false), now);
+            if self.coming.all.get(&needed).is_some_and(|one| is_long(one.since)) {
+                let why = "it is not there, and nobody starts it".into();
+                self.comes_not(needed, (why, false), now);
+            }
         }
     }
 
-    /// The roster says who speaks for whom, or time has passed: who waits looks again.
+    /// Time has passed.
+    pub fn await_no_longer(&mut self, now: Tick) {
+        self.coming.grow_older(now);
+        self.look_who_comes();
+    }
+
+    /// The roster says who speaks for whom, or somebody has come: who waits looks again. One that
+    /// has come may go again: since when it is waited for is known until nobody waits.
     pub fn look_who_comes(&mut self) {
-        if self.coming.all.is_empty() {
-            return;
+        if !self.coming.all.is_empty() {
+            (self.woken, self.news) = (true, true);
         }
-        let there: BTreeSet<u32> = self.users_there().collect();
-        self.coming.all.retain(|needed, _| !there.contains(&needed.owner));
-        (self.woken, self.news) = (true, true);
     }
 }

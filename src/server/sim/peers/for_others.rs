@@ -14,6 +14,7 @@ use terral_store::backing::NameSink;
 use super::users::{ALICE, BOB, gives, house, person, roots};
 use super::{Peers, member};
 use crate::authority::audit::Who;
+use crate::core::state::State;
 use crate::sharing::starting;
 
 /// A user who has no server.
@@ -109,26 +110,80 @@ fn nobody_waits_for_ever_for_who_starts_none() {
     let mut peers = house(54);
     awaits(&mut peers, of(CAROL, BOB)).expect("it is waited for");
     starts(&mut peers, &[]);
-    let nobody = |peers: &mut Peers| {
-        roots(peers, |state| {
-            let now = state.world.now();
-            state.members.as_mut().expect("one").does_nobody_start_them(now);
-        });
-        awaits(peers, of(CAROL, BOB))
-    };
-    assert_eq!(nobody(&mut peers), Ok(()));
-    peers.pass(Duration::from_secs(6));
-    let error = nobody(&mut peers).expect_err("who starts them is gone");
+    assert_eq!(is_nobody_there(&mut peers), Ok(()));
+    for _ in 0..2 {
+        peers.pass(Duration::from_secs(2));
+        assert_eq!(is_nobody_there(&mut peers), Ok(()));
+    }
+    peers.pass(Duration::from_secs(2));
+    let error = is_nobody_there(&mut peers).expect_err("who starts them is gone");
     assert!(error.to_string().contains("nobody starts it"), "{error}");
     // He is there, and it does not come.
     peers.pass(Duration::from_secs(2));
     awaits(&mut peers, of(CAROL, BOB)).expect("it is tried again");
-    for _ in 0..31 {
+    for _ in 0..30 {
         peers.pass(Duration::from_secs(2));
         starts(&mut peers, &[(of(CAROL, BOB), Started::Runs)]);
+        awaits(&mut peers, of(CAROL, BOB)).expect("not yet a minute");
     }
+    peers.pass(Duration::from_secs(1));
     let error = awaits(&mut peers, of(CAROL, BOB)).expect_err("a minute is over");
     assert!(error.to_string().contains("does not come"), "{error}");
+}
+
+/// Time passes, and who waits looks.
+fn is_nobody_there(peers: &mut Peers) -> Result<()> {
+    roots(peers, |state| {
+        let now = state.world.now();
+        state.members.as_mut().expect("one").does_nobody_start_them(now);
+    });
+    awaits(peers, of(CAROL, BOB))
+}
+
+#[test]
+fn who_has_gone_needs_nobody() {
+    let mut peers = house(59);
+    for asker in [ALICE, BOB] {
+        awaits(&mut peers, of(CAROL, asker)).expect("waited for");
+    }
+    for _ in 0..30 {
+        awaits(&mut peers, of(CAROL, ALICE)).expect("she waits");
+        peers.pass(Duration::from_millis(250));
+    }
+    assert_eq!(starts(&mut peers, &[]), [of(CAROL, ALICE)], "he waits no more");
+    // Nor do his take a place of those who wait.
+    (2000..2016).for_each(|owner| awaits(&mut peers, of(owner, BOB)).expect("waited for"));
+    (0..8).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert_eq!(starts(&mut peers, &[]), []);
+    (3000..3016).for_each(|owner| awaits(&mut peers, of(owner, BOB)).expect("waited for"));
+}
+
+#[test]
+fn after_roots_server_began_anew_who_starts_them_has_time_to_ask_it() {
+    let mut peers = house(60);
+    for _ in 0..3 {
+        assert_eq!(is_nobody_there(&mut peers), Ok(()));
+        peers.pass(Duration::from_secs(1));
+    }
+    (0..3).for_each(|_| peers.pass(Duration::from_secs(1)));
+    assert!(is_nobody_there(&mut peers).is_err(), "he does not");
+}
+
+#[test]
+fn one_that_comes_and_goes_is_waited_for_no_longer_than_one_that_does_not_come() {
+    let mut peers = house(61);
+    roots(&mut peers, is_carols);
+    let mut goes_on = |is_there| {
+        roots(&mut peers, |state| {
+            let (members, now) = (state.members.as_mut().expect("one"), state.world.now());
+            members.connects(member(2), is_there, now);
+            members.look_who_comes();
+        });
+        peers.pass(Duration::from_millis(500));
+        awaits(&mut peers, of_carol())
+    };
+    let over = (0..200).map(|at| goes_on(at % 2 == 0)).position(|waits| waits.is_err());
+    assert_eq!(over, Some(121), "a minute after it was first asked for");
 }
 
 fn lines(peers: &Peers) -> usize {
@@ -203,11 +258,7 @@ fn what_groups_took_from_a_user_his_server_has_no_more() {
 fn a_member_that_has_no_session_has_not_come() {
     let mut peers = house(56);
     roots(&mut peers, |state| {
-        let of = |(at, user)| Certificate { member: member(at), key: Key([0; 32]), user };
-        let users = [None, Some(person(ALICE)), Some(person(CAROL))];
-        let certificates = users.into_iter().enumerate().map(of).collect();
-        state.record(Membership::Certificates(certificates));
-        state.commit().expect("there is room");
+        is_carols(state);
         let (members, now) = (state.members.as_mut().expect("one"), state.world.now());
         members.connects(member(2), false, now);
         members.awaits_server(of_carol(), now).expect("it is waited for");
@@ -217,6 +268,15 @@ fn a_member_that_has_no_session_has_not_come() {
         members.look_who_comes();
         assert!(members.awaited_servers().is_empty());
     });
+}
+
+/// The third member is hers.
+fn is_carols(state: &mut State) {
+    let of = |(at, user)| Certificate { member: member(at), key: Key([0; 32]), user };
+    let users = [None, Some(person(ALICE)), Some(person(CAROL))];
+    let certificates = users.into_iter().enumerate().map(of).collect();
+    state.record(Membership::Certificates(certificates));
+    state.commit().expect("there is room");
 }
 
 fn of_carol() -> Needed {
