@@ -86,6 +86,7 @@ mod lock;
 mod strays;
 
 mod entrance;
+mod heard;
 mod host;
 mod voice;
 
