@@ -30,6 +30,9 @@ pub fn of_number(user: u32) -> Result<User> {
     let said = asked(&["getent", "passwd", &user.to_string()]).unwrap_or_default();
     let (name, group) = account(&said, user)?;
     ensure!(group != 0, "his group is root's");
+    // Groups are asked for by his name, which may be that of another number, too.
+    let is_his = asked(&["id", "-u", "--", &name]).is_some_and(|is| is.trim() == user.to_string());
+    ensure!(is_his, "his name is another user's");
     let said = asked(&["id", "-G", "--", &name]).context("his groups are not known")?;
     let groups: Result<Vec<u32>, _> = said.split_whitespace().map(str::parse).collect();
     let groups = groups.context("his groups are not known")?;
