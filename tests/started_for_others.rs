@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use all_users::{ALICE, BOB, Machine, is_root, set, text};
+use rustix::process::Signal;
 
 /// The first of many users, who have names.
 const MANY: u32 = 42_000;
@@ -347,40 +348,103 @@ fn a_group_that_was_taken_from_an_account_no_start_for_others_brings_back() {
     machine.end();
 }
 
+/// What is said of limits, in a line.
+fn limit(said: &str, name: &str) -> String {
+    let line = said.lines().find(|line| line.starts_with(name)).expect("a limit");
+    let words = line.strip_prefix(name).expect("it begins so").split_whitespace();
+    words.take(2).collect::<Vec<_>>().join(" ")
+}
+
 #[test]
-fn who_comes_after_others_have_looked_has_a_home_and_the_limits_of_his() {
+fn roots_limits_are_not_whose_server_was_started_for_others() {
     if !is_root() {
         return;
     }
+    let machine = Machine::begin_known("clamped", &[("alice", ALICE, "/bin/sh")]);
+    gives(&machine, ("alice", ALICE, 0o755));
+    let pid = machine.server.id();
+    let roots = fs::read_to_string(format!("/proc/{pid}/limits")).expect("it runs");
+    assert_eq!(limit(&roots, "Max core file size"), "unlimited unlimited", "root has more");
+    assert_eq!(machine.done(BOB, "cat /terral/alice/data"), format!("of {ALICE}\n"));
+    for said in comes(&machine, ALICE, "limits") {
+        for none in ["Max core file size", "Max realtime priority", "Max nice priority"] {
+            assert_eq!(limit(&said, none), "0 0", "{none}");
+        }
+        for some in ["Max locked memory", "Max processes", "Max open files"] {
+            assert!(!limit(&said, some).contains("unlimited"), "{said}");
+        }
+    }
+    machine.end();
+}
+
+#[test]
+fn who_comes_after_others_have_looked_has_a_home_and_a_server_with_his_groups_and_limits() {
+    if !is_root() {
+        return;
+    }
+    const TEAM: u32 = 43_000;
     let machine = Machine::begin_known("comes", &[("dora", MANY, "/bin/sh")]);
+    let known = machine.home.path().join("group");
+    let without = fs::read_to_string(&known).expect("there");
+    fs::write(&known, format!("{without}old:x:43001:dora\n")).expect("writes");
     let hers = machine.dir("all/doras");
     fs::write(&hers, "hers").expect("writes");
     set(&hers, MANY, 0o644);
     assert_eq!(machine.done(BOB, "cat /terral/all/doras"), "hers");
     assert!(!machine.dir("dora").exists(), "nobody makes one for others");
-    let is = |limits: String| {
-        let line = limits.lines().find(|line| line.starts_with("Max processes"));
-        line.map(|line| line.split_whitespace().skip(2).take(2).collect::<Vec<_>>().join(" "))
+    let is = |file: &str, name: &str| -> Vec<String> {
+        let own = comes(&machine, MANY, file);
+        let line = |said: &String| said.lines().find(|line| line.starts_with(name)).map(words);
+        own.iter().filter_map(line).collect()
     };
-    let own = || comes(&machine, MANY, "limits").into_iter().map(is).collect::<Vec<_>>();
-    assert!(own().iter().all(|is| is.as_deref() != Some("777 777")));
+    assert!(is("limits", "Max processes").iter().all(|is| !is.contains("777 777")));
+    assert!(is("status", "Groups").iter().all(|is| is.ends_with(" 43001")));
+    // As she comes she is in another group, and not in that one.
     let run = "exec prlimit --nproc=777:777 \"$0\" run -q --instance \"$1\" -- \
                sh -c 'echo new > /terral/dora/f'";
     let mut comes = Command::new("setpriv");
-    comes.args([format!("--reuid={MANY}"), format!("--regid={MANY}"), "--clear-groups".into()]);
+    comes.args([format!("--reuid={MANY}"), format!("--regid={MANY}"), format!("--groups={TEAM}")]);
     comes.args(["sh", "-c", run]).arg(machine.home.path().join("terral")).arg(&machine.name);
     let done = comes.current_dir("/").stdin(Stdio::null()).output().expect("runs");
     assert!(done.status.success(), "{}", text(&done));
-    let begin = Instant::now();
-    // Its server, and who starts that again; not what that has forked.
-    while own().iter().filter(|is| is.as_deref() == Some("777 777")).count() < 2 {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", own());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let (limits, groups) = (is("limits", "Max processes"), is("status", "Groups"));
+    assert!(limits.len() >= 2 && limits.iter().all(|is| is.contains("777 777")), "{limits:?}");
+    assert!(groups.iter().all(|is| is == "Groups: 43000"), "{groups:?}");
+    assert_eq!(machine.done(BOB, "cat /terral/all/doras"), "hers");
     let home = machine.end();
     let made = fs::metadata(home.path().join("dir/dora")).expect("it was made");
     assert_eq!((made.uid(), made.mode() & 0o7777), (MANY, 0o700));
     assert_eq!(fs::read_to_string(home.path().join("dir/dora/f")).expect("there"), "new\n");
+}
+
+fn words(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn of_whom_a_server_runs_that_is_not_there_the_accounts_are_not_asked_again_and_again() {
+    if !is_root() {
+        return;
+    }
+    let machine = Machine::begin_known("asked", &[("alice", ALICE, "/bin/sh")]);
+    gives(&machine, ("alice", ALICE, 0o755));
+    assert_eq!(machine.done(BOB, "cat /terral/alice/data"), format!("of {ALICE}\n"));
+    // Who starts it again does nothing.
+    machine.signal(ALICE, " host ", Signal::STOP);
+    machine.kill(ALICE, "--instance-directory");
+    let before = machine.asked_of(ALICE);
+    assert!(before > 0, "it is seen who asks");
+    fs::write(machine.dir("all/hers"), "hers").expect("writes");
+    set(&machine.dir("all/hers"), ALICE, 0o644);
+    std::thread::scope(|threads| {
+        let waits = threads.spawn(|| machine.done(BOB, "cat /terral/all/hers"));
+        std::thread::sleep(Duration::from_secs(5));
+        let asked = machine.asked_of(ALICE) - before;
+        assert!(!waits.is_finished() && asked == 0, "{asked}");
+        machine.signal(ALICE, " host ", Signal::CONT);
+        assert_eq!(waits.join().expect("runs"), "hers");
+    });
+    machine.end();
 }
 
 #[test]

@@ -85,6 +85,13 @@ pub fn is_in(status: &Status, member: Member) -> bool {
     known.any(|one| one.connected && !one.seat.addresses.is_empty())
 }
 
+/// Whether it has reached the others' servers once.
+pub fn has_been_in(status: &Status, member: Member) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    let mut known = members.filter(|one| one.seat.member == member);
+    known.any(|one| !one.seat.addresses.is_empty())
+}
+
 /// Whether it is a member that was not removed.
 pub fn is_seated(status: &Status, member: Member) -> bool {
     let members = status.partition.iter().flat_map(|partition| &partition.members);

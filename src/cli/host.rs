@@ -257,7 +257,6 @@ impl Hosted {
                     Ok(()) => report(&Report::Ahead),
                     Err(error) => report(&Report::Failed(format!("{error:#}"))),
                 },
-                Ok(Order::Limits(limits)) => self.have(&limits),
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),
                 Err(RecvTimeoutError::Timeout) => {
@@ -283,14 +282,6 @@ impl Hosted {
                 return self.end_alone();
             }
         }
-    }
-
-    /// The server, and this process, which starts it again, have these limits from now on.
-    fn have(&self, limits: &str) {
-        let Ok(limits) = limits.parse::<Limits>() else { return };
-        // One that is gone has them as it is started again.
-        let all = self.server.process().into_iter().chain([rustix::process::getpid()]);
-        all.for_each(|process| limits.narrow(process));
     }
 
     /// The others go on without this machine.

@@ -403,7 +403,7 @@ impl All<'_> {
 
     /// Nothing of it is wanted, or nothing stays.
     fn dismiss(mut self) -> Result<()> {
-        end(&mut self.others, &Order::End);
+        end(&mut self.others, Order::End);
         self.server.dismiss(&self.client)
     }
 
@@ -441,7 +441,7 @@ impl All<'_> {
         let mut strays = strays::save(&self.instance, &status, &name)?;
         let past = ended.watch.seen(&self.instance);
         let mut restarts = self.server.restarts();
-        end(&mut self.others, if paid { &Order::End } else { &Order::Keep });
+        end(&mut self.others, if paid { Order::End } else { Order::Keep });
         if paid {
             self.server.dismiss(&self.client)?;
         } else {
@@ -577,8 +577,8 @@ fn why_not(one: &Machine) -> String {
 }
 
 /// Tells them to go, and waits until they have, or for long.
-pub fn end(others: &mut [Machine], order: &Order) {
-    others.iter_mut().for_each(|one| one.tell(order.clone()));
+pub fn end(others: &mut [Machine], order: Order) {
+    others.iter_mut().for_each(|one| one.tell(order));
     let until = Instant::now() + GOING;
     others.iter_mut().for_each(|one| one.outwait(until));
 }

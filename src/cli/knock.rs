@@ -69,18 +69,27 @@ pub fn come_in(instance: &Path, name: &str) -> Result<()> {
         // Somebody else has put it there: root, who starts his server, puts it aside.
         return knocks(instance, name, begin);
     }
-    while terral_server::is_dying(instance) && begin.elapsed() < PATIENCE {
-        std::thread::sleep(POLL);
-    }
-    if terral_server::is_served(instance) {
+    if is_served(instance, begin) {
         greets(name);
-        return Ok(());
+        // Another one is in its place, perhaps.
+        if is_served(instance, begin) {
+            return Ok(());
+        }
     }
     knocks(instance, name, begin)
 }
 
-/// A server of his is there, which may have been started for others: root's hears that he has come.
-/// He needs no answer, and goes on after a while.
+/// Whether it is, and goes on.
+fn is_served(instance: &Path, begin: Instant) -> bool {
+    while terral_server::is_dying(instance) && begin.elapsed() < PATIENCE {
+        std::thread::sleep(POLL);
+    }
+    terral_server::is_served(instance)
+}
+
+/// A server of his is there, which may have been started for others, as his account says he is:
+/// root's hears that he has come, and has one run as he is. Without an answer he goes on after a
+/// while.
 fn greets(name: &str) {
     let begin = Instant::now();
     while begin.elapsed() < COMING {

@@ -230,11 +230,6 @@ impl Server {
         self.watched.restarts.load(Ordering::SeqCst)
     }
 
-    /// Its process, just now.
-    pub fn process(&self) -> Option<Pid> {
-        Pid::from_raw(i32::try_from(self.watched.pid.load(Ordering::SeqCst)).ok()?)
-    }
-
     /// Whether it has ended, as somebody told it to.
     pub fn has_ended(&self) -> bool {
         self.watcher.is_finished()

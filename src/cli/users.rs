@@ -44,16 +44,16 @@ use crate::words::{Order, speak};
 mod again;
 mod bounds;
 mod for_others;
+mod places;
 mod starting;
 mod times;
 mod unasked;
 
 use for_others::ForOthers;
+use places::{Places, USERS_MAX};
 
 /// Whether Linux lets nobody give names to files that he may not write.
 const PROTECTED: &str = "/proc/sys/fs/protected_hardlinks";
-/// Most users.
-const USERS_MAX: usize = 200;
 /// So many processes of one user are answered at the same time.
 const TURNS_EACH: usize = 4;
 /// One is not started again before.
@@ -89,7 +89,25 @@ struct Chair {
     owes: bool,
 }
 
+impl Chair {
+    /// Whether another one is not to be yet.
+    fn is_just_started(&self) -> bool {
+        self.started.is_some_and(|at| at.elapsed() < APART)
+    }
+}
+
 type Seat = Arc<Mutex<Chair>>;
+
+/// One that runs for others, as what the account says, is no more: its user has come, and another
+/// one goes on with what it has, as he is.
+fn leave_others(chair: &mut Chair) {
+    if chair.for_others
+        && let Some(mut machine) = chair.machine.take_if(|machine| machine.hear())
+    {
+        machine.kill();
+        (chair.died, chair.owes) = (true, true);
+    }
+}
 
 struct House {
     instance: PathBuf,
@@ -98,6 +116,7 @@ struct House {
     memory: u64,
     supply: Arc<Supply>,
     seats: Mutex<BTreeMap<u32, Seat>>,
+    places: Mutex<Places>,
     hosts: Mutex<Hosts>,
     /// The partition's number, once a user has come.
     partition: Mutex<u128>,
@@ -220,7 +239,7 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
         bytes(memory)
     ));
     note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
-    let (seats, hosts, partition) = Default::default();
+    let (seats, places, hosts, partition) = Default::default();
     let (lives, answering, over) = Default::default();
     let house = House {
         instance,
@@ -229,6 +248,7 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
         memory,
         supply,
         seats,
+        places,
         hosts,
         partition,
         lives,
@@ -325,43 +345,29 @@ impl House {
         ensure!(id != 0, "root's server is there: no other one is needed");
         let seat = self.seat_of(user)?;
         let Ok(mut seat) = seat.try_lock() else { return Ok(Reply::Starting) };
+        if seat.for_others && seat.is_just_started() {
+            return Ok(Reply::Starting);
+        }
+        let is_new = lock(&self.places).take(id)?;
         let came = seat.himself.replace((user.clone(), limits.clone()));
-        let has_come = self.has_it_run((user, limits), &mut seat).and_then(|reply| {
-            self.is_his(user, limits, &mut seat)?;
-            Ok(reply)
-        });
-        if has_come.is_err() {
-            // Who cannot have one has not come.
+        leave_others(&mut seat);
+        let reply = self.has_it_run((user, limits), &mut seat);
+        if !matches!(reply, Ok(Reply::Serves)) {
+            // Who has none has not come.
             seat.himself = came;
+            if is_new {
+                lock(&self.places).give_back(id);
+            }
         }
-        has_come
+        reply
     }
 
-    /// One that runs, and began for others, becomes as if it had begun for its user.
-    fn is_his(&self, user: &User, limits: &Limits, seat: &mut Chair) -> Result<()> {
-        if seat.for_others {
-            self.make_home(user)?;
-            let machine = seat.machine.iter_mut();
-            machine.for_each(|machine| machine.tell(Order::Limits(limits.to_string())));
-            seat.for_others = false;
-        }
-        Ok(())
-    }
-
-    /// The seat of a user, if there is one for him.
+    /// The seat of a user, if there may be one for him.
     fn seat_of(&self, user: &User) -> Result<Seat> {
         let id = user.0.user;
         let is_new = !lock(&self.seats).contains_key(&id);
         ensure!(!is_new || !user.is_of_a_range(), "{id}: a number that was given to another user");
-        let mut seats = lock(&self.seats);
-        // A start that failed takes nobody's place.
-        let is_taken = |seat: &&Seat| {
-            let chair = seat.try_lock();
-            chair.map_or(true, |it| it.word.as_ref().is_some_and(|(_, came)| *came))
-        };
-        let full = is_new && seats.values().filter(is_taken).count() >= USERS_MAX;
-        ensure!(!full, "{USERS_MAX} users are served, and no more");
-        Ok(seats.entry(id).or_default().clone())
+        Ok(lock(&self.seats).entry(id).or_default().clone())
     }
 
     /// Has the server of this seat run, if it does not.
@@ -369,7 +375,7 @@ impl House {
         if seat.machine.as_mut().is_some_and(|machine| machine.hear()) {
             return Ok(Reply::Serves);
         }
-        if seat.started.is_some_and(|at| at.elapsed() < APART) {
+        if seat.is_just_started() {
             return Ok(Reply::Starting);
         }
         self.has_gone(seat);
@@ -405,7 +411,7 @@ impl House {
             left |= chair.owes;
         }
         if server.has_ended() {
-            end(&mut others, &Order::Keep);
+            end(&mut others, Order::Keep);
             let name = &self.name;
             let what = "root's server was stopped: what users' servers owe stays in their memory";
             return Err(failure(code::OWED, format!("{name}: {what}: `terral recover {name}`")));
@@ -415,7 +421,7 @@ impl House {
         let deaf = Some(DEAF);
         let gathering = Gathering { client: &client, others: &mut others, signals, limit, deaf };
         let gathered = gathering.pay_off()?;
-        end(&mut others, if gathered.paid { &Order::End } else { &Order::Keep });
+        end(&mut others, if gathered.paid { Order::End } else { Order::Keep });
         match gathered.paid {
             true => server.dismiss(&client)?,
             false => server.dismiss_soon(&client)?,

@@ -13,7 +13,7 @@ use terral_client::Status;
 const LINE_MAX: u64 = 1 << 20;
 
 /// What the launcher says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// Bring all to the permanent directory, and say how far that is.
@@ -22,8 +22,6 @@ pub enum Order {
     End,
     /// It is over, and what is owed stays in memory.
     Keep,
-    /// Its user has come, with these limits, as text: they are its own from now on.
-    Limits(String),
     /// Have `terral` and its library at the place to which they are sent where they are missing.
     Ahead,
 }
@@ -176,9 +174,7 @@ mod tests {
 
     #[test]
     fn orders_are_heard_as_they_were_given() {
-        for order in
-            [Order::Finish, Order::End, Order::Keep, Order::Ahead, Order::Limits("1:-".into())]
-        {
+        for order in [Order::Finish, Order::End, Order::Keep, Order::Ahead] {
             let mut said = Vec::new();
             speak(&mut said, &order).expect("writes");
             assert_eq!(hear(&mut said.as_slice()), Some(order));

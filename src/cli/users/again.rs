@@ -30,11 +30,18 @@ impl Others {
                 let Ok(mut chair) = seat.try_lock() else { continue };
                 let runs = self.house.looks_at(&mut chair);
                 let (himself, died) = (chair.himself.is_some(), chair.died);
-                drop(chair);
+                // While it cannot begin.
+                let mut desk = lock(&self.desk);
+                match runs {
+                    true => desk.bounds.lives(owner, Instant::now()),
+                    false => desk.bounds.has_ended(owner),
+                }
+                if himself || !(runs || died) {
+                    desk.bounds.is_not_for_others(owner);
+                }
+                drop((desk, chair));
                 if died {
                     self.begin_again(owner);
-                } else if himself || !runs {
-                    lock(&self.desk).bounds.is_not_for_others(owner);
                 }
             }
             std::thread::sleep(LOOK);
@@ -65,7 +72,7 @@ impl Others {
 
 impl House {
     /// Whether one runs; of one that has died nothing more is waited for.
-    fn looks_at(&self, chair: &mut Chair) -> bool {
+    pub(super) fn looks_at(&self, chair: &mut Chair) -> bool {
         let runs = chair.machine.as_mut().is_some_and(|machine| machine.hear());
         if chair.machine.is_some() && !runs {
             self.has_gone(chair);

@@ -2,9 +2,9 @@
 //! so many that run for him and for all, and so many in a while.
 //!
 //! Invariants: what one has had started takes nothing from others but what is for all; one that
-//! fails counts for nobody as one that was started, and is tried less and less. Root, who may start
-//! them himself, is bounded by what is for all users. Not here: who is somebody whose server is
-//! started for others (`account`).
+//! fails counts for nobody as one that was started; each is tried less and less, whoever asks,
+//! until it has lived for a while. Root, who may start them himself, is bounded by what is for all
+//! users. Not here: who is somebody whose server is started for others (`account`).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use super::times::Times;
 pub const RUN_MAX: usize = 100;
 /// So many of these for one asker.
 const RUN_EACH: usize = 16;
-/// So many were started for one asker,
+/// Those of so many owners were started for one asker,
 const STARTS_EACH: usize = 32;
-/// and so many have failed for him, and for all,
+/// and of so many have failed for him, and for all,
 const FAILED_EACH: usize = 64;
 const FAILED_ALL: usize = 512;
 /// in so long.
@@ -29,10 +29,12 @@ const AT_ONCE: usize = 8;
 /// and for one asker; and so many that have died.
 const AT_ONCE_EACH: usize = 2;
 const AGAIN_AT_ONCE: usize = 4;
-/// One that has failed is not tried again for others before so long, twice as long each time, nor
-/// before as many times as long as it took: its user may have it take long.
+/// One that was tried is not tried again for others before so long, twice as long each time, nor,
+/// if it failed, before as many times as long as it took: its user may have it take long.
 const APART: (Duration, u32) = (Duration::from_secs(1), 5);
-/// Of so many it is known that they have failed.
+/// One that has lived so long is as one that was never tried.
+const LIVED: Duration = Duration::from_secs(60);
+/// Of so many it is known that they were tried.
 const KNOWN_MOST: usize = 1024;
 
 /// What may be done for who asks.
@@ -78,8 +80,19 @@ pub struct Bounds {
     begun: Times,
     /// and when some have failed.
     failures: Times,
-    /// Those that have failed, by their owners: how often, and until when they are not tried.
-    failed: BTreeMap<u32, (u32, Instant)>,
+    /// Those that were tried, by their owners.
+    tried: BTreeMap<u32, Tried>,
+    /// Until when those that run are not looked at again.
+    looked: BTreeMap<u32, Instant>,
+}
+
+/// One that has not lived long since.
+struct Tried {
+    often: u32,
+    /// Until then it is not again.
+    until: Instant,
+    /// Since when it runs, as far as is known.
+    begun: Option<Instant>,
 }
 
 impl Bounds {
@@ -95,7 +108,7 @@ impl Bounds {
         // One place is root's, who has no bound of his own.
         let most = if needed.asker == 0 { AT_ONCE } else { AT_ONCE - 1 };
         if needed.asker != 0
-            && let Some(not) = self.not_for(needed.asker, is_new)
+            && let Some(not) = self.not_for(needed, is_new)
         {
             return not;
         }
@@ -106,28 +119,32 @@ impl Bounds {
     fn not_now(&mut self, owner: u32, now: Instant) -> Option<May> {
         self.begun.forget(WHILE, now);
         self.failures.forget(WHILE, now);
-        self.failed.retain(|_, (_, until)| now < *until + WHILE);
-        if self.under_way.contains_key(&owner) {
+        self.tried.retain(|_, tried| now < tried.until + WHILE);
+        self.looked.retain(|_, until| now < *until);
+        if self.under_way.contains_key(&owner) || self.looked.contains_key(&owner) {
             return Some(May::Later);
         }
-        let failed = self.failed.get(&owner).is_some_and(|(_, until)| now < *until);
-        failed.then_some(May::Failed)
+        let tried = self.tried.get(&owner).filter(|tried| now < tried.until)?;
+        // One that has come is about to be there.
+        Some(if tried.begun.is_some() { May::Later } else { May::Failed })
     }
 
     /// What one asker has had of it.
-    fn not_for(&self, asker: u32, is_new: bool) -> Option<May> {
+    fn not_for(&self, Needed { owner, asker }: Needed, is_new: bool) -> Option<May> {
         let minutes = WHILE.as_secs() / 60;
         let run = self.run.values().filter(|it| **it == asker).count();
         let under_way = self.under_way.values().filter(|it| **it == Some(asker)).count();
         if is_new && run + under_way >= RUN_EACH {
             return Some(May::No(format!("{RUN_EACH} servers of others run for user {asker}")));
         }
-        if self.begun.of(asker) + under_way >= STARTS_EACH {
+        if !self.begun.knows(asker, owner) && self.begun.of(asker) + under_way >= STARTS_EACH {
             return Some(May::No(format!(
                 "{STARTS_EACH} servers of others were started for user {asker} in {minutes} minutes"
             )));
         }
-        if self.failures.of(asker) >= FAILED_EACH || self.failures.all() >= FAILED_ALL {
+        let is_known = self.failures.knows(asker, owner);
+        let failed = self.failures.of(asker) >= FAILED_EACH || self.failures.all() >= FAILED_ALL;
+        if failed && !is_known {
             return Some(May::No(format!(
                 "too many servers of others failed in {minutes} minutes"
             )));
@@ -149,38 +166,49 @@ impl Bounds {
     /// What came of it, which took so long.
     pub fn came(&mut self, owner: u32, came: Came, (took, now): (Duration, Instant)) {
         let asker = self.under_way.remove(&owner).flatten();
+        // Who has asked, and is not root.
+        let bounded = asker.filter(|user| *user != 0);
         match came {
-            Came::Runs => {}
+            Came::Runs => drop(self.looked.insert(owner, now + APART.0)),
             Came::Begun { for_others } => {
-                // Who has asked, and is not root.
-                asker.filter(|user| *user != 0).inspect(|user| self.begun.has_one(*user, now));
+                bounded.inspect(|user| self.begun.has_one(*user, owner, now));
                 if let Some(asker) = asker.filter(|_| for_others) {
                     self.run.entry(owner).or_insert(asker);
                 }
-                match asker {
-                    Some(_) => drop(self.failed.remove(&owner)),
-                    // One that dies all the time begins less and less.
-                    None => self.is_later(owner, (Duration::ZERO, now)),
-                }
+                self.was_tried(owner, (Duration::ZERO, now), Some(now));
             }
-            Came::Refused => self.is_later(owner, (took, now)),
+            Came::Refused => self.was_tried(owner, (took, now), None),
             Came::Failed => {
-                asker.filter(|user| *user != 0).inspect(|user| self.failures.has_one(*user, now));
-                self.is_later(owner, (took, now));
+                bounded.inspect(|user| self.failures.has_one(*user, owner, now));
+                self.was_tried(owner, (took, now), None);
             }
         }
     }
 
     /// It is not tried again for a while.
-    fn is_later(&mut self, owner: u32, (took, now): (Duration, Instant)) {
-        if self.failed.len() >= KNOWN_MOST && !self.failed.contains_key(&owner) {
-            let first = self.failed.iter().min_by_key(|(_, (_, until))| *until);
+    fn was_tried(&mut self, owner: u32, (took, now): (Duration, Instant), begun: Option<Instant>) {
+        if self.tried.len() >= KNOWN_MOST && !self.tried.contains_key(&owner) {
+            let first = self.tried.iter().min_by_key(|(_, tried)| tried.until);
             let first = first.map(|(first, _)| *first);
-            first.map(|first| self.failed.remove(&first));
+            first.map(|first| self.tried.remove(&first));
         }
-        let (often, until) = self.failed.entry(owner).or_insert((0, now));
-        let apart = APART.0.saturating_mul(1 << *often).max(took.saturating_mul(APART.1));
-        (*often, *until) = ((*often + 1).min(16), now + apart.min(WHILE));
+        let often = self.tried.get(&owner).map_or(0, |tried| tried.often);
+        let apart = APART.0.saturating_mul(1 << often).max(took.saturating_mul(APART.1));
+        let (often, until) = ((often + 1).min(16), now + apart.min(WHILE));
+        self.tried.insert(owner, Tried { often, until, begun });
+    }
+
+    /// It is seen to run.
+    pub fn lives(&mut self, owner: u32, now: Instant) {
+        let begun = self.tried.get(&owner).and_then(|tried| tried.begun);
+        if begun.is_some_and(|at| now.saturating_duration_since(at) >= LIVED) {
+            self.tried.remove(&owner);
+        }
+    }
+
+    /// It is seen to run no more.
+    pub fn has_ended(&mut self, owner: u32) {
+        self.tried.get_mut(&owner).into_iter().for_each(|tried| tried.begun = None);
     }
 
     /// It runs no more, or for its user, who has come: its place is free.

@@ -82,8 +82,13 @@ impl Others {
     /// Root's server has heard what came of some, and needs these.
     fn heard(self: &Arc<Self>, said: &[(Needed, Started)], all: Vec<Needed>) {
         let mut desk = lock(&self.desk);
-        said.iter().for_each(|(needed, _)| drop(desk.came.remove(needed)));
+        // What came of one meanwhile is said, too.
+        desk.came
+            .retain(|needed, came| !said.iter().any(|(is, what)| is == needed && what == came));
         for needed in all {
+            if desk.came.contains_key(&needed) {
+                continue;
+            }
             match desk.bounds.may(needed, Instant::now()) {
                 May::Later => {}
                 May::Failed => {

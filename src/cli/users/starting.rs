@@ -14,7 +14,7 @@ use anyhow::{Result, bail, ensure};
 use terral_client::{Client, ErrorKind};
 
 use super::{Chair, House, PATIENCE, POLL, host_of, lock};
-use crate::door::is_in;
+use crate::door::{has_been_in, is_in};
 use crate::instances::{self, PREFIX};
 use crate::limits::Limits;
 use crate::remote::{Machine, Service, Stage};
@@ -41,7 +41,7 @@ impl House {
             let kept = seat.word.insert((word.clone(), came));
             seat.for_others = seat.himself.is_none();
             // He is in other groups by now, perhaps: others go by those, whatever his process says.
-            Client::observe(&self.instance)?.speaks_for(&who.0.0)?;
+            self.say_groups(who.0)?;
             if !seat.for_others {
                 self.make_home(who.0)?;
             }
@@ -61,10 +61,23 @@ impl House {
                 Err(error) => {
                     machine.tell(Order::Keep);
                     machine.outwait(Instant::now() + PATIENCE);
+                    if machine.stage == Stage::Serves || self.was_in(&machine) {
+                        // Others may know of what it has, and his programs have used it: it is
+                        // gone on with, as one that has died.
+                        let end = machine.end.as_ref();
+                        kept.1 = true;
+                        (seat.died, seat.owes) = (end.is_none(), end.is_none_or(|end| end.owes));
+                    }
                     return Err(error);
                 }
             }
         }
+    }
+
+    /// Whether root's server has ever had it in, as far as it says anything.
+    fn was_in(&self, machine: &Machine) -> bool {
+        let status = Client::observe(&self.instance).and_then(|client| client.status());
+        status.map_or(true, |status| has_been_in(&status, machine.invited.me))
     }
 
     fn fence(&self, machine: &Machine) {
@@ -75,18 +88,28 @@ impl House {
         }
     }
 
+    /// Root's server may have begun anew, and be there in a moment.
+    fn say_groups(&self, user: &User) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let said = Client::observe(&self.instance)
+                .and_then(|client| client.speaks_for(&user.0))
+                .map_err(|error| (error.kind == ErrorKind::Invalid, error));
+            match said {
+                Err((false, _)) if begin.elapsed() < PATIENCE && !self.is_over() => {}
+                said => return Ok(said.map_err(|(_, error)| error)?),
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
     /// The server listens a moment after it can be asked.
     fn invite(&self, user: &User) -> Result<String> {
         let (client, begin) = (Client::observe(&self.instance)?, Instant::now());
         let host = host_of(user);
-        let lives = {
-            let mut lives = lock(&self.lives);
-            let lives = lives.entry(user.0.user).or_default();
-            *lives += 1;
-            *lives
-        };
+        let lives = lock(&self.lives).get(&user.0.user).copied().unwrap_or(0);
         ensure!(
-            lives <= LIVES_MAX,
+            lives < LIVES_MAX,
             "{LIVES_MAX} servers of this user have lost their memory: another is started once root \
              has started `terral serve --users` anew"
         );
@@ -95,6 +118,7 @@ impl House {
                 Err(error) if error.kind == ErrorKind::Busy && begin.elapsed() < COMING => {}
                 invitation => {
                     let invitation = invitation?;
+                    *lock(&self.lives).entry(user.0.user).or_default() += 1;
                     let mut hosts = lock(&self.hosts);
                     hosts.invited(&invitation, &host);
                     hosts.keep(&self.instance);
@@ -148,10 +172,12 @@ impl House {
 
     /// Waits until it serves, and is in.
     fn accompany(&self, machine: &mut Machine, again: bool) -> Result<()> {
-        let (member, begin) = (machine.invited.me, Instant::now());
+        let (member, begin, mut over) = (machine.invited.me, Instant::now(), None);
         loop {
-            // One that goes on with what another has left brings that first.
-            ensure!(again || !self.is_over(), "all users' servers are ending");
+            // One that goes on with what another has left brings that first, if it comes soon.
+            let ends = self.is_over().then(|| over.get_or_insert_with(Instant::now).elapsed());
+            let waits = |ends: Duration| again && ends < PATIENCE;
+            ensure!(ends.is_none_or(waits), "all users' servers are ending");
             let there = machine.hear();
             if let Some(why) = &machine.failed {
                 bail!("the server: {why}");

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use terral_client::Needed;
 
-use super::{Bounds, Came, FAILED_EACH, KNOWN_MOST, May, RUN_EACH, RUN_MAX, STARTS_EACH, WHILE};
+use super::{
+    Bounds, Came, FAILED_EACH, KNOWN_MOST, LIVED, May, RUN_EACH, RUN_MAX, STARTS_EACH, WHILE,
+};
 
 const BEGUN: Came = Came::Begun { for_others: true };
 const S: fn(u64) -> Duration = Duration::from_secs;
@@ -55,6 +57,8 @@ fn one_whose_server_fails_uses_up_nobodys_starts() {
         }
     }
     assert!((5..=10).contains(&tried), "{tried}");
+    // Nor do others that fail, if it is the same ones again and again.
+    assert_eq!(bounds.failures.of(7), 1);
     // Nor does one that runs, or whose user is none.
     for owner in 2000..2200 {
         for came in [Came::Runs, Came::Refused] {
@@ -63,6 +67,40 @@ fn one_whose_server_fails_uses_up_nobodys_starts() {
         }
     }
     assert_eq!(bounds.may(of(1001, 7), now), May::Begin);
+}
+
+#[test]
+fn one_whose_server_ends_at_once_has_few_starts_whoever_asks_and_takes_one_of_each() {
+    let (mut bounds, begin) = (Bounds::default(), Instant::now());
+    let mut tried = 0;
+    for second in 0..600 {
+        let now = begin + S(second);
+        for asker in [7, 8, 0] {
+            if bounds.may(of(1000, asker), now) == May::Begin {
+                bounds.begins(1000, Some(asker));
+                bounds.came(1000, BEGUN, (S(0), now));
+                bounds.has_ended(1000);
+                bounds.is_not_for_others(1000);
+                tried += 1;
+            }
+        }
+    }
+    assert!((5..=10).contains(&tried), "{tried}");
+    assert!(bounds.begun.of(7) <= 1 && bounds.begun.of(8) <= 1);
+    assert_eq!(bounds.may(of(1001, 7), begin + S(600)), May::Begin);
+}
+
+#[test]
+fn one_that_has_come_is_waited_for_and_has_not_failed() {
+    let (mut bounds, now) = (Bounds::default(), Instant::now());
+    assert!(begin(&mut bounds, of(1000, 7), BEGUN));
+    assert_eq!(bounds.may(of(1000, 8), now), May::Later, "root's server sees it in a moment");
+    bounds.has_ended(1000);
+    assert_eq!(bounds.may(of(1000, 8), now), May::Failed);
+    // One that runs is not looked at all the time.
+    bounds.came(1001, Came::Runs, (S(0), now));
+    assert_eq!(bounds.may(of(1001, 8), now), May::Later);
+    assert_eq!(bounds.may(of(1001, 8), now + S(1)), May::Begin);
 }
 
 #[test]
@@ -105,13 +143,19 @@ fn one_that_fails_is_tried_less_and_less() {
     bounds.came(1000, Came::Failed, (S(60), now));
     assert_eq!(bounds.may(needed, now + S(299)), May::Failed);
     assert!(bounds.may_again(1000, now + S(300)));
-    bounds.begins(1000, Some(0));
+    // One that came, and was seen to run for a while, is as a new one.
     bounds.came(1000, BEGUN, (S(0), now));
+    bounds.lives(1000, now + LIVED - S(1));
+    bounds.has_ended(1000);
+    assert_eq!(bounds.may(needed, now + S(4)), May::Failed, "it did not");
+    now += S(20);
+    bounds.came(1000, BEGUN, (S(0), now));
+    bounds.lives(1000, now + LIVED);
     bounds.came(1000, Came::Failed, (S(0), now));
-    assert_eq!(bounds.may(needed, now + S(1)), May::Begin, "it ran in between");
+    assert_eq!(bounds.may(needed, now + S(1)), May::Begin, "it lived");
     // What is known of them is bounded.
     (0..5000).for_each(|owner| bounds.came(owner, Came::Refused, (S(0), now)));
-    assert_eq!(bounds.failed.len(), KNOWN_MOST);
+    assert_eq!(bounds.tried.len(), KNOWN_MOST);
 }
 
 #[test]
