@@ -190,8 +190,24 @@ impl Members {
 
     /// Time has passed.
     pub fn await_no_longer(&mut self, now: Tick) {
-        self.coming.grow_older(now);
+        // Who waits for one that is forgotten now looks again, too.
         self.look_who_comes();
+        self.coming.grow_older(now);
+    }
+
+    /// There is a session with a member from now on, or none.
+    pub fn connects(&mut self, member: Member, is: bool, now: Tick) {
+        if is {
+            self.connected.insert(member);
+        } else if self.connected.remove(&member) {
+            if self.connected.is_empty() {
+                self.cut_off = Some(now);
+            }
+            if self.users.contains_key(&member) {
+                // Who waits for it needs that another one is started.
+                (self.woken, self.news) = (true, true);
+            }
+        }
     }
 
     /// The roster says who speaks for whom, or somebody has come: who waits looks again. One that

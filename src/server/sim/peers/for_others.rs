@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
-use terral_format::wire::message::Request;
+use terral_format::ids::Member;
+use terral_format::wire::message::{Reply, Request, Target};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Certificate, Key};
 use terral_format::wire::starting::{Needed, Started};
@@ -15,12 +16,35 @@ use super::users::{ALICE, BOB, gives, house, person, roots};
 use super::{Peers, member};
 use crate::authority::audit::Who;
 use crate::core::state::State;
+use crate::requests::handling::Outcome as Handled;
 use crate::sharing::starting;
 
 /// A user who has no server.
 const CAROL: u32 = 1003;
 /// `EUSERS` of Linux.
 const EUSERS: i32 = 87;
+
+impl Peers {
+    /// Those that are needed are started, by whom the test says.
+    pub(super) fn start_needed(&mut self) {
+        let Some(starts) = self.starts else { return };
+        roots(self, |state| {
+            let awaited = state.members.as_ref().map(|members| members.awaited_servers());
+            awaited.into_iter().flatten().for_each(|needed| starts(state, needed));
+        });
+    }
+
+    /// There is a session, or none, which is known where members are users'.
+    pub(super) fn has_session(&mut self, at: usize, with: Member, is: bool) {
+        let of_users = self.of_users;
+        self.sims[at].with(|server| {
+            let mut state = server.lock();
+            let now = state.world.now();
+            let members = state.members.as_mut().filter(|_| of_users);
+            members.into_iter().for_each(|members| members.connects(with, is, now));
+        });
+    }
+}
 
 /// Something of hers in a directory of root's.
 fn hers(peers: &Peers, path: &[u8], mode: u32) {
@@ -167,6 +191,41 @@ fn after_roots_server_began_anew_who_starts_them_has_time_to_ask_it() {
     }
     (0..3).for_each(|_| peers.pass(Duration::from_secs(1)));
     assert!(is_nobody_there(&mut peers).is_err(), "he does not");
+}
+
+#[test]
+fn who_waits_for_one_that_is_lost_meanwhile_hears_soon_that_it_does_not_come() {
+    let mut peers = house(62);
+    let dir = peers.dir.clone().expect("a store");
+    dir.put(b"all/his", b"his").expect("put");
+    gives(&dir, b"all/his", (BOB, 0o644));
+    peers.stat(1, b"bob").expect("his server has said what that is");
+    // It is asked, and says nothing; then it is gone, and none can be started.
+    peers.stopped = Some((2, Duration::from_secs(3600)));
+    let stat = Request::Stat(Target::Path(b"all/his"));
+    let taken = peers.sims[1].asking(peers.clients[1], stat).expect("fits");
+    let session = peers.sims[1].clients[peers.clients[1]].session;
+    let waits = |peers: &mut Peers| {
+        let outcome = peers.handle(1, session, &taken);
+        peers.pass(Duration::from_millis(250));
+        (0..100).for_each(|_| {
+            peers.carry();
+        });
+        outcome
+    };
+    (0..8).for_each(|_| assert!(matches!(waits(&mut peers), Some(Handled::Fetch))));
+    peers.starts = Some(|state, needed| {
+        let (now, why) = (state.world.now(), "seen".into());
+        state.members.as_mut().expect("one").comes_not(needed, (why, false), now);
+    });
+    peers.has_session(0, member(2), false);
+    let said = (0..20).find_map(|_| match waits(&mut peers) {
+        Some(Handled::Answer(reply)) => Some(reply),
+        _ => None,
+    });
+    let said = said.expect("not after a minute");
+    let Ok(Reply::Failed(error)) = frame::decode(&said) else { panic!("it is not there") };
+    assert!(error.to_string().contains("seen"), "{error}");
 }
 
 #[test]

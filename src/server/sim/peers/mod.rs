@@ -208,13 +208,8 @@ impl Peers {
         let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
         assert!(heard.is_none_or(|heard| heard.is_ok()));
         if let Input::Connected(with) = input {
-            self.sims[at].with(|server| {
-                let mut state = server.lock();
-                let now = state.world.now();
-                let members = state.members.as_mut().filter(|_| self.of_users);
-                members.into_iter().for_each(|members| members.connects(with, true, now));
-                linking::connected(&mut state, with)
-            });
+            self.has_session(at, with, true);
+            self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
         }
         self.collect(at);
     }
@@ -398,13 +393,7 @@ impl Peers {
     /// Time passes for all of them.
     fn pass(&mut self, time: Duration) {
         self.work_behind(time);
-        if let Some(starts) = self.starts {
-            self.sims[0].with(|server| {
-                let mut state = server.lock();
-                let awaited = state.members.as_ref().map(|members| members.awaited_servers());
-                awaited.into_iter().flatten().for_each(|needed| starts(&mut state, needed));
-            });
-        }
+        self.start_needed();
         for at in 0..self.sims.len() {
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);
