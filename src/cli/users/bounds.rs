@@ -60,7 +60,7 @@ pub enum Came {
     },
     /// It runs, or is being started by its user.
     Runs,
-    /// It is not to be: its user is none.
+    /// It is not to be: its user is none. To find that out costs as much as a start that fails.
     Refused,
     /// It did not come.
     Failed,
@@ -93,6 +93,8 @@ struct Tried {
     until: Instant,
     /// Since when it runs, as far as is known.
     begun: Option<Instant>,
+    /// Its user is none: anybody may have files of many such numbers.
+    refused: bool,
 }
 
 impl Bounds {
@@ -175,27 +177,28 @@ impl Bounds {
                 if let Some(asker) = asker.filter(|_| for_others) {
                     self.run.entry(owner).or_insert(asker);
                 }
-                self.was_tried(owner, (Duration::ZERO, now), Some(now));
+                self.was_tried(owner, (Duration::ZERO, now), came);
             }
-            Came::Refused => self.was_tried(owner, (took, now), None),
-            Came::Failed => {
+            Came::Refused | Came::Failed => {
                 bounded.inspect(|user| self.failures.has_one(*user, owner, now));
-                self.was_tried(owner, (took, now), None);
+                self.was_tried(owner, (took, now), came);
             }
         }
     }
 
     /// It is not tried again for a while.
-    fn was_tried(&mut self, owner: u32, (took, now): (Duration, Instant), begun: Option<Instant>) {
+    fn was_tried(&mut self, owner: u32, (took, now): (Duration, Instant), came: Came) {
         if self.tried.len() >= KNOWN_MOST && !self.tried.contains_key(&owner) {
-            let first = self.tried.iter().min_by_key(|(_, tried)| tried.until);
+            let first = self.tried.iter().min_by_key(|(_, tried)| (!tried.refused, tried.until));
             let first = first.map(|(first, _)| *first);
             first.map(|first| self.tried.remove(&first));
         }
         let often = self.tried.get(&owner).map_or(0, |tried| tried.often);
         let apart = APART.0.saturating_mul(1 << often).max(took.saturating_mul(APART.1));
         let (often, until) = ((often + 1).min(16), now + apart.min(WHILE));
-        self.tried.insert(owner, Tried { often, until, begun });
+        let begun = matches!(came, Came::Begun { .. }).then_some(now);
+        let refused = came == Came::Refused;
+        self.tried.insert(owner, Tried { often, until, begun, refused });
     }
 
     /// It is seen to run.

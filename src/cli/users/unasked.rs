@@ -11,7 +11,7 @@ use super::{House, Seat, lock};
 use crate::account;
 use crate::knock::Reply;
 use crate::limits::Limits;
-use crate::user::User;
+use crate::user::{User, is_of_ranges};
 
 /// So many of those who have not come themselves have been let in: each takes a member's number for
 /// good.
@@ -46,8 +46,11 @@ impl House {
     /// that he had when he came, if he did, and the limits with which he came. None: it is being
     /// started.
     fn who_is(&self, owner: u32) -> Result<Option<Who>> {
+        let seat = lock(&self.seats).get(&owner).cloned();
+        // Nobody's program is asked about each of thousands of numbers that one user has.
+        ensure!(seat.is_some() || !is_of_ranges(owner), "of a range of another user's");
         let now = account::of_number(owner)?;
-        let Some(seat) = lock(&self.seats).get(&owner).cloned() else {
+        let Some(seat) = seat else {
             return Ok(Some((now, Limits::of_a_login()?, None)));
         };
         let Ok(chair) = seat.try_lock() else { return Ok(None) };

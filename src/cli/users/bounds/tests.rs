@@ -59,12 +59,10 @@ fn one_whose_server_fails_uses_up_nobodys_starts() {
     assert!((5..=10).contains(&tried), "{tried}");
     // Nor do others that fail, if it is the same ones again and again.
     assert_eq!(bounds.failures.of(7), 1);
-    // Nor does one that runs, or whose user is none.
+    // Nor does one that runs.
     for owner in 2000..2200 {
-        for came in [Came::Runs, Came::Refused] {
-            bounds.begins(owner, Some(7));
-            bounds.came(owner, came, (S(0), now));
-        }
+        bounds.begins(owner, Some(7));
+        bounds.came(owner, Came::Runs, (S(0), now));
     }
     assert_eq!(bounds.may(of(1001, 7), now), May::Begin);
 }
@@ -105,9 +103,11 @@ fn one_that_has_come_is_waited_for_and_has_not_failed() {
 
 #[test]
 fn of_one_asker_so_many_are_begun_and_so_many_fail_in_a_while() {
-    for (came, most) in
-        [(Came::Begun { for_others: false }, STARTS_EACH), (Came::Failed, FAILED_EACH)]
-    {
+    for (came, most) in [
+        (Came::Begun { for_others: false }, STARTS_EACH),
+        (Came::Failed, FAILED_EACH),
+        (Came::Refused, FAILED_EACH),
+    ] {
         let mut bounds = Bounds::default();
         let begun = (1000..3000).filter(|owner| begin(&mut bounds, of(*owner, 7), came)).count();
         assert_eq!(begun, most);
@@ -153,9 +153,11 @@ fn one_that_fails_is_tried_less_and_less() {
     bounds.lives(1000, now + LIVED);
     bounds.came(1000, Came::Failed, (S(0), now));
     assert_eq!(bounds.may(needed, now + S(1)), May::Begin, "it lived");
-    // What is known of them is bounded.
-    (0..5000).for_each(|owner| bounds.came(owner, Came::Refused, (S(0), now)));
+    // What is known of them is bounded; numbers that nobody has keep out no user's.
+    bounds.came(999, Came::Failed, (S(0), now));
+    (2000..7000).for_each(|owner| bounds.came(owner, Came::Refused, (S(9), now)));
     assert_eq!(bounds.tried.len(), KNOWN_MOST);
+    assert!([999, 1000].iter().all(|owner| bounds.tried.contains_key(owner)));
 }
 
 #[test]
