@@ -430,6 +430,32 @@ fn words(line: &str) -> String {
 }
 
 #[test]
+fn who_comes_to_one_that_ran_for_others_for_long_keeps_what_they_have_open() {
+    if !is_root() {
+        return;
+    }
+    let machine = Machine::begin_known("long", &[("alice", ALICE, "/bin/sh")]);
+    gives(&machine, ("alice", ALICE, 0o755));
+    let come = machine.home.path().join("come");
+    let waits = "exec 3< /terral/alice/data; while [ ! -e \"$0\" ]; do sleep 1; done; cat <&3";
+    let waits = waits.replace("$0", &come.to_string_lossy());
+    std::thread::scope(|threads| {
+        let reads = threads.spawn(|| machine.sh(BOB, &waits));
+        comes(&machine, ALICE, "status");
+        // Nobody has asked it for anything for so long that it would end with nobody above it.
+        std::thread::sleep(Duration::from_secs(63));
+        machine.done(ALICE, "echo new > /terral/alice/new");
+        let said = machine.terral(0).args(["status", "--instance", &machine.name]).output();
+        let said = text(&said.expect("runs"));
+        let is_hers = |line: &&str| line.contains(&format!("user-{ALICE}:"));
+        assert_eq!(said.lines().filter(is_hers).count(), 1, "{said}");
+        fs::write(&come, "").expect("writes");
+        assert_eq!(text(&reads.join().expect("runs")), format!("of {ALICE}\n"));
+    });
+    machine.end();
+}
+
+#[test]
 fn of_whom_a_server_runs_that_is_not_there_the_accounts_are_not_asked_again_and_again() {
     if !is_root() {
         return;

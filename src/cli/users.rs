@@ -87,6 +87,8 @@ struct Chair {
     died: bool,
     /// No other one goes on with what it owes, as far as it has said.
     owes: bool,
+    /// How often one has left in order that was told to go as it started.
+    left: usize,
 }
 
 impl Chair {
@@ -94,20 +96,14 @@ impl Chair {
     fn is_just_started(&self) -> bool {
         self.started.is_some_and(|at| at.elapsed() < APART)
     }
+
+    /// Whether the one that runs is as his account says, and he has come.
+    fn is_to_be_his(&self) -> bool {
+        self.for_others && self.himself.is_some()
+    }
 }
 
 type Seat = Arc<Mutex<Chair>>;
-
-/// One that runs for others, as what the account says, is no more: its user has come, and another
-/// one goes on with what it has, as he is.
-fn leave_others(chair: &mut Chair) {
-    if chair.for_others
-        && let Some(mut machine) = chair.machine.take_if(|machine| machine.hear())
-    {
-        machine.kill();
-        (chair.died, chair.owes) = (true, true);
-    }
-}
 
 struct House {
     instance: PathBuf,
@@ -350,7 +346,6 @@ impl House {
         }
         let is_new = lock(&self.places).take(id)?;
         let came = seat.himself.replace((user.clone(), limits.clone()));
-        leave_others(&mut seat);
         let reply = self.has_it_run((user, limits), &mut seat);
         if !matches!(reply, Ok(Reply::Serves)) {
             // Who has none has not come.
@@ -372,13 +367,16 @@ impl House {
 
     /// Has the server of this seat run, if it does not.
     fn has_it_run(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<Reply> {
-        if seat.machine.as_mut().is_some_and(|machine| machine.hear()) {
+        let runs = seat.machine.as_mut().is_some_and(|machine| machine.hear());
+        if runs && !seat.is_to_be_his() {
             return Ok(Reply::Serves);
         }
         if seat.is_just_started() {
             return Ok(Reply::Starting);
         }
-        self.has_gone(seat);
+        if !runs {
+            self.has_gone(seat);
+        }
         self.begin_his(who, seat)?;
         Ok(Reply::Serves)
     }

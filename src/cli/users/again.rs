@@ -58,8 +58,9 @@ impl Others {
         let begun = std::thread::Builder::new().spawn(move || {
             let begin = Instant::now();
             let came = match own.house.is_seated(owner) {
-                true => own.house.run_his(owner).0,
-                false => Came::Refused,
+                Some(true) => own.house.run_his(owner).0,
+                Some(false) => Came::Refused,
+                None => Came::Runs,
             };
             let now = Instant::now();
             lock(&own.desk).bounds.came(owner, came, (now - begin, now));
@@ -81,19 +82,22 @@ impl House {
     }
 
     /// Whether one that has died is a member still, as far as root's server says anything of it;
-    /// else nothing is to go on with what it had.
-    fn is_seated(&self, owner: u32) -> bool {
-        let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return false };
+    /// else nothing is to go on with what it had. `None`: one is being started.
+    fn is_seated(&self, owner: u32) -> Option<bool> {
+        let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return Some(false) };
         // Root's server is waited for with nothing locked.
-        let word = seat.try_lock().ok().and_then(|chair| chair.word.clone());
-        let Some(Ok(invitation)) = word.map(|(word, _)| Invitation::of(&word)) else {
-            return false;
+        let word = seat.try_lock().ok()?.word.clone();
+        let Some(Ok(invitation)) = word.as_ref().map(|(word, _)| Invitation::of(word)) else {
+            return Some(false);
         };
         let status = Client::observe(&self.instance).and_then(|client| client.status());
         let is = status.map_or(true, |status| is_seated(&status, invitation.me));
-        if !is && let Ok(mut chair) = seat.try_lock() {
-            chair.died = false;
+        if !is {
+            let mut chair = seat.try_lock().ok()?;
+            if chair.word == word {
+                chair.died = false;
+            }
         }
-        is
+        Some(is)
     }
 }
