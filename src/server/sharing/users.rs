@@ -78,8 +78,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
                 *body = is(state, from, *thing, body)?;
             }
             Message::Done { answer: Ok(body), .. } => *body = answers(state, from, body)?,
-            // A copy of what a member had that was removed goes to the heir. What it says of that is
-            // not believed: it has it no more, and that is all.
+            // A copy of what a removed member had goes to the heir. What it says of that is not
+            // believed: it has it no more, and that is all.
             Message::Return { thing, loan, .. } if !is_own(state, loan.by) => {
                 *message = Message::Dropped { thing: *thing, loan: *loan };
             }
