@@ -20,6 +20,8 @@ use namespaces::Machines;
 const COUNTS: usize = 60;
 /// So often names change hands.
 const HANDED: usize = 150;
+/// The same, where all of it arrives in a permanent directory before the next.
+const HANDED_THERE: usize = 20;
 
 /// Compiles the programs; none without a compiler, which is said.
 fn compiled(home: &Path) -> Option<PathBuf> {
@@ -101,24 +103,46 @@ fn objects_of_three_machines_get_their_names_and_go_at_once() {
     assert_eq!(seen, format!("{well}|{names}|{said}{counted}"));
 }
 
-#[test]
-fn names_of_other_machines_files_change_hands_at_once_though_servers_are_killed() {
-    let Some(machines) = Machines::new(3) else { return };
-    let Some(program) = compiled(machines.home()) else { return };
+/// Names change hands so often, while servers are killed. Not without a compiler.
+fn change_hands(machines: &Machines, options: &[&str], times: usize) -> bool {
+    let Some(program) = compiled(machines.home()) else { return false };
     let (program, home) = (program.display(), machines.home().display());
     let script = format!(
         "{program} container
         for at in h0 h1 h2; do on $at {program} place; done
-        on h1 {program} hand {HANDED} > {home}/handed 2>&1 & hands=$!
+        on h1 {program} hand {times} > {home}/handed 2>&1 & hands=$!
         for at in h0 h2 h1 h0; do sleep 0.3; kill -9 $(pid_of $at); done
         wait $hands; cat {home}/handed
         for at in h0 h1 h2; do on $at 'cd /terral/out/all; ls -d ?-*; stat -c %h ?-*'; done"
     );
-    let seen = lines(&machines.run(&script));
-    let last: Vec<String> = (0..3).map(|which| format!("{which}-{HANDED}")).collect();
+    let seen = lines(&machines.run_with(options, &script));
+    let last: Vec<String> = (0..3).map(|which| format!("{which}-{times}")).collect();
     let each: Vec<&str> = last.iter().map(String::as_str).chain(["2", "2", "2"]).collect();
     let all: Vec<&str> = std::iter::once("handed").chain(each.repeat(3)).collect();
     assert_eq!(seen, all);
+    true
+}
+
+#[test]
+fn names_of_other_machines_files_change_hands_at_once_though_servers_are_killed() {
+    let Some(machines) = Machines::new(3) else { return };
+    change_hands(&machines, &[], HANDED);
+}
+
+#[test]
+fn so_they_do_in_the_permanent_directory() {
+    let Some(machines) = Machines::new(3) else { return };
+    let to = machines.home().join("to");
+    std::fs::create_dir(&to).expect("made");
+    if !change_hands(&machines, &["--to", &to.display().to_string()], HANDED_THERE) {
+        return;
+    }
+    let all = std::fs::read_dir(to.join("out/all")).expect("it arrived");
+    let names = all.map(|name| name.expect("read").file_name().into_string().expect("text"));
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with("at-")).collect();
+    names.sort();
+    let last: Vec<String> = (0..3).map(|which| format!("{which}-{HANDED_THERE}")).collect();
+    assert_eq!(names, last);
 }
 
 /// Words of the scripts: `begin N` has h1 set the steps of what h0 and h2 have to 1, 2, ..., each
