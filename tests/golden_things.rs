@@ -82,7 +82,7 @@ fn returned() -> Returned {
 fn preparing() -> Preparing {
     let delegated = Delegated {
         operation: 477,
-        links: true,
+        more: 496,
         names: vec![(number(478), b"G".into())],
         above: vec![vec![(number(492), b"H".into())]],
         to: vec![b"L".into()],

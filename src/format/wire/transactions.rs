@@ -148,8 +148,8 @@ pub struct Destination {
 pub struct Delegated {
     /// Which operation of the transaction changes them first.
     pub operation: u32,
-    /// It gets a further one.
-    pub links: bool,
+    /// So many more it gets than it loses, which are counted from now on.
+    pub more: u32,
     /// Those of its names that the transaction takes, or goes by, each by its directory.
     pub names: Way,
     /// In, or below, which directories it is to have names.

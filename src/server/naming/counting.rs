@@ -79,6 +79,11 @@ pub(super) fn may_get(state: &mut State, ino: Ino, names: u32) -> Result<()> {
     Ok(())
 }
 
+/// The same where there is a permanent store, and its names are delegated.
+pub(super) fn gets_more(state: &mut State, ino: Ino, names: u32) {
+    counts(state, ino, i64::from(names));
+}
+
 /// It does not come to be: they are not. What is in doubt may have stayed, so that it is not known
 /// yet that there are none: then one that is counted once too often keeps the bytes.
 pub(super) fn never_got(state: &mut State, ino: Ino, names: u32) {

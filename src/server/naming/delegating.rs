@@ -96,12 +96,17 @@ fn is_settled(state: &mut State, inode: &Inode, path: &[u8]) -> Result<()> {
     }
 }
 
-/// The names of a file come back: those that it was to have it has, and the store has what that
-/// makes of it.
+/// The names of a file come back: those that it was to have it has, of which so many are counted,
+/// and the store has what that makes of it.
 ///
 /// # Errors
 /// If that must wait; if the tables have no room.
-pub(super) fn is_returned(state: &mut State, ino: Ino, returned: &Returned) -> Result<()> {
+pub(super) fn is_returned(
+    state: &mut State,
+    ino: Ino,
+    returned: &Returned,
+    counted: u32,
+) -> Result<()> {
     let Returned { lost, got, fingerprint, rewritten } = returned;
     elsewhere::file_is_here(state, ino, b"")?;
     let names = got.iter().map(|to| place_of(state, to)).collect::<Result<Vec<Name>>>()?;
@@ -112,7 +117,8 @@ pub(super) fn is_returned(state: &mut State, ino: Ino, returned: &Returned) -> R
     let paths: Vec<&[u8]> = before.iter().chain(&after).map(|path| &path[..]).collect();
     state.fetches.spoil(&paths);
     let Some(inode) = state.names.inode(ino) else { return Ok(()) };
-    let links = inode.links.saturating_add(got.len() as u32).saturating_sub(lost.len() as u32);
+    let links = inode.links.saturating_add(got.len() as u32);
+    let links = links.saturating_sub((lost.len() as u32).saturating_add(counted));
     if links != inode.links {
         counting::has_links(state, ino, links);
     }

@@ -53,8 +53,8 @@ pub(super) fn wanted(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, Del
         let above = above.into_iter().map(|at| elsewhere::way_to(state, at));
         let above = above.collect::<Result<Vec<Way>>>()?;
         let to = change.gets.iter().map(|name| path_of(state, plan, name)).collect();
-        let links = change.gets.len() > change.loses.len();
-        all.insert(ino, Delegated { operation, links, names, above, to });
+        let more = change.gets.len().saturating_sub(change.loses.len()) as u32;
+        all.insert(ino, Delegated { operation, more, names, above, to });
     }
     Ok(all)
 }
@@ -86,8 +86,19 @@ pub(super) fn become_of(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, 
     Ok(all)
 }
 
-/// Homes have delegated them: the tables have what the store has of each.
-pub(super) fn are_known(state: &mut State, all: &BTreeMap<Ino, Held>) {
+/// Homes have delegated them: the tables have what the store has of each; `named`: all that get
+/// names on the way, and lose none of their own.
+pub(super) fn are_known<'i>(
+    state: &mut State,
+    all: &BTreeMap<Ino, Held>,
+    named: impl Iterator<Item = &'i Ino>,
+) {
+    let is_owed = homes::decide(state);
+    for ino in named.filter(|ino| is_owed && !all.contains_key(ino)).copied() {
+        // The store is owed nothing of what has the same names afterwards.
+        let (fingerprint, rewritten) = (None, false);
+        state.record(Membership::InStore { ino, fingerprint, rewritten });
+    }
     for (ino, Held { links, fingerprint, rewritten, .. }) in all {
         // What else it was called is older.
         for (parent, name) in state.names.names_of(*ino) {

@@ -318,7 +318,8 @@ impl<'c> Plan<'c> {
             let is_others = asking::number_of(state, *ino).is_some();
             let changed = || changes.get(ino).map(Change::let_go);
             // Who decides it has the names that are delegated.
-            let is_delegated = homes::decide(state) && self.given.contains_key(ino);
+            let gets = || changes.get(ino).is_some_and(|change| !change.gets.is_empty());
+            let is_delegated = homes::decide(state) && self.given.contains_key(ino) && gets();
             let its = || if is_others { changed().unwrap_or_default() } else { lost.clone() };
             (*ino, if is_delegated { Vec::new() } else { its() })
         };
@@ -520,7 +521,8 @@ impl<'c> Plan<'c> {
         state.names.hold_all(names, self.lost.keys().copied().chain(self.linked()));
         let others = self.lost.keys().chain(self.given.keys());
         others.for_each(|ino| counting::has_all_its_names(state, *ino));
-        delegations::are_known(state, &self.delegated);
+        let named = self.given.keys().filter(|ino| !self.lost.contains_key(ino));
+        delegations::are_known(state, &self.delegated, named);
         let moves = self.moved.map(|(_, at)| at);
         for (at, fact) in self.facts.into_iter().enumerate() {
             let alias = state.names.next_ino();

@@ -233,7 +233,7 @@ pub fn prepare(
         let done = can_set(state, (caller, ino), &mut values, set);
         done.map_err(|error| of_operation(set.operation, error))?;
     }
-    let links = delegated.iter().filter(|it| it.links).map(|it| it.operation);
+    let links = delegated.iter().filter(|it| it.more > 0).map(|it| it.operation);
     for operation in gets.iter().map(|gets| gets.operation).chain(links) {
         let path = state.names.path(ino).unwrap_or_default();
         let permitted = further::permit_linking(state, caller, ino, &path);
@@ -248,7 +248,10 @@ pub fn prepare(
     }
     let (sets, since_s) = (sets.clone(), state.world.wall_s());
     let mut records = vec![Transacts::Prepared { of, file, sets, since_s }];
-    let counted = gets.map(|Gets { names, .. }| Transacts::Gets { of, file, names });
+    let more = delegated.iter().map(|delegated| delegated.more).find(|more| *more > 0);
+    more.into_iter().for_each(|more| counting::gets_more(state, ino, more));
+    let names = gets.map(|gets| gets.names).or(more);
+    let counted = names.map(|names| Transacts::Gets { of, file, names });
     let to = delegated.as_ref().map(|delegated| delegated.to.clone());
     let delegated = to.map(|to| Transacts::Delegated { of, file, to });
     let watched = witness.map(|witness| Transacts::Watched { of, file, witness });
@@ -301,10 +304,11 @@ pub fn is_returned(
 ) -> Result<Outcome> {
     let members = state.members.as_ref();
     let doubt = members.and_then(|it| it.prepared(file)).filter(|doubt| doubt.of == of);
+    let counted = doubt.map_or(0, |doubt| doubt.gets);
     let place = members.filter(|_| doubt.is_some_and(|doubt| doubt.delegated.is_some()));
     let place = place.and_then(|members| members.place(file));
     if let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) {
-        delegating::is_returned(state, ino, returned)?;
+        delegating::is_returned(state, ino, returned, counted)?;
         settle(state, file, (of, true));
         owing::owe(state, ino);
     }
@@ -321,7 +325,10 @@ pub fn takes_back(state: &mut State, file: Number, of: TransactionId) {
         taken_back::is_taken_back(state, ino, &to);
     }
     ends(state, file, of, |state, ino, doubt| {
-        let Doubt { sets, since_s, witness, .. } = doubt;
+        let Doubt { sets, gets, since_s, witness, .. } = doubt;
+        if gets > 0 {
+            counting::never_got(state, ino, gets);
+        }
         if !sets.is_empty() {
             let watched = witness.map(|witness| Transacts::Watched { of, file, witness });
             let prepared = Transacts::Prepared { of, file, sets, since_s };

@@ -232,7 +232,23 @@ const fn exchanged<'a>(from: &'a [u8], to: &'a [u8]) -> Step<'a> {
 
 /// Names change places, of files of two homes, and of one; by way of another name; a file takes the
 /// place of one of its own home, of one of who asks, and of one that goes.
-const SMALL: [Small; 6] = [
+const SMALL: [Small; 7] = [
+    (
+        &[
+            moved(b"c/2", b"a/x"),
+            Operation::Unlink(b"a/x"),
+            given(b"a/1", b"c/y"),
+            moved(b"c/y", b"c/2"),
+        ],
+        [
+            ("a/0", "a/0"),
+            ("a/1", "a/1"),
+            ("b/1", "b/1"),
+            ("b/2", "b/2"),
+            ("c/1", "c/1"),
+            ("c/2", "a/1"),
+        ],
+    ),
     (
         &[exchanged(b"a/1", b"c/2")],
         [

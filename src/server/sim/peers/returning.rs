@@ -13,6 +13,7 @@ use super::Peers;
 use super::delegating::{AFTER, BEFORE, STEPS, are_there, begins, begun};
 use super::dir::there;
 use super::further::{asks, goes_on, rest};
+use super::giving::given;
 use super::preparing::{in_doubt, is_through, nothing_is_kept, set};
 use super::transacting::{Step, moved, transact};
 use crate::sim::client::CREATE;
@@ -157,4 +158,17 @@ fn lost_late(sets: bool) {
 #[test]
 fn what_only_the_store_has_is_read_and_written_though_who_moved_it_there_is_lost() {
     [false, true].into_iter().for_each(lost_late);
+}
+
+#[test]
+fn how_many_names_a_file_has_all_see_at_once() {
+    for brought in [false, true] {
+        let mut peers = begun(brought, 4);
+        transact(&mut peers, 0, &[given(b"c/2", b"b/9"), moved(b"a/1", b"c/x")]).expect("given");
+        for at in 0..3 {
+            assert_eq!(peers.stat(at, b"b/9").expect("it is there").links, 2, "{brought}, on {at}");
+            assert_eq!(peers.stat(at, b"c/x").expect("it is there").links, 1, "{brought}, on {at}");
+        }
+        nothing_is_kept(&mut peers);
+    }
 }
