@@ -13,7 +13,7 @@ use terral_format::ids::{Ino, Number};
 use terral_format::wire::transactions::{Delegated, Destination, TransactionId, Way};
 
 use crate::core::state::State;
-use crate::naming::destinations::{by_number, destination, is_in, made_in, number_of, path_of};
+use crate::naming::destinations::{by_number, destination, is_in, made_in, number_of};
 use crate::naming::planning::{Change, Plan};
 use crate::naming::{counting, elsewhere, homes};
 
@@ -43,7 +43,7 @@ pub(super) struct Becomes {
 /// [`ErrorKind::NotFound`] if a directory is no more.
 pub(super) fn wanted(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, Delegated>> {
     let mut all = BTreeMap::new();
-    for (ino, operation, change) in delegated(state, plan) {
+    for (ino, operation, to, change) in delegated(state, plan) {
         // By which it was found, if it loses none.
         let mut names = state.names.names_of(ino);
         names.retain(|(parent, _)| elsewhere::is_here(state, *parent));
@@ -52,22 +52,26 @@ pub(super) fn wanted(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, Del
         let above: BTreeSet<Ino> = change.gets.iter().map(|(at, _)| made_in(plan, *at).0).collect();
         let above = above.into_iter().map(|at| elsewhere::way_to(state, at));
         let above = above.collect::<Result<Vec<Way>>>()?;
-        let to = change.gets.iter().map(|name| path_of(state, plan, name)).collect();
+        let to = to.to_vec();
         let more = change.gets.len().saturating_sub(change.loses.len()) as u32;
         all.insert(ino, Delegated { operation, more, names, above, to });
     }
     Ok(all)
 }
 
-/// Files that are, which operation gives each its first name, and how its names change.
-fn delegated(state: &State, plan: &Plan<'_>) -> Vec<(Ino, u32, Change)> {
+/// Which operation gives a file its first name, the paths of all that it gets, and what comes of
+/// that.
+type Named<'p> = (Ino, u32, &'p [Vec<u8>], Change);
+
+/// Files that are.
+fn delegated<'p>(state: &State, plan: &'p Plan<'_>) -> Vec<Named<'p>> {
     if !homes::decide(state) || plan.given().next().is_none() {
         return Vec::new();
     }
     let mut changes = plan.changes(state);
-    let all = plan.given().filter_map(|(ino, operation)| {
+    let all = plan.given().filter_map(|(ino, operation, paths)| {
         let change = changes.remove(&ino).filter(|change| !change.gets.is_empty());
-        Some((ino, operation, change?))
+        Some((ino, operation, paths, change?))
     });
     all.collect()
 }
@@ -78,7 +82,7 @@ fn delegated(state: &State, plan: &Plan<'_>) -> Vec<(Ino, u32, Change)> {
 /// As those of [`wanted`].
 pub(super) fn become_of(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, Becomes>> {
     let mut all = BTreeMap::new();
-    for (ino, _, change) in delegated(state, plan) {
+    for (ino, _, _, change) in delegated(state, plan) {
         let got = change.gets.into_iter().map(|name| destination(state, plan, name));
         let (lost, got) = (by_number(state, change.loses)?, got.collect::<Result<_>>()?);
         all.insert(ino, Becomes { lost, got });

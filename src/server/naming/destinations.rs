@@ -7,7 +7,6 @@ use terral_format::ids::{Ino, Number};
 use terral_format::wire::transactions::{Destination, Way};
 use terral_format::{Error, ErrorKind, Result};
 
-use crate::core::paths::join;
 use crate::core::state::State;
 use crate::naming::names::Name;
 use crate::naming::planning::Plan;
@@ -27,13 +26,6 @@ pub(super) fn made_in(plan: &Plan<'_>, mut at: Ino) -> (Ino, Vec<Name>) {
     }
     made.reverse();
     (at, made)
-}
-
-/// The path of a name that a file is to have.
-pub(super) fn path_of(state: &State, plan: &Plan<'_>, (at, name): &Name) -> Vec<u8> {
-    let (above, made) = made_in(plan, *at);
-    let made = made.iter().map(|(_, name)| name).chain([name]);
-    made.fold(state.names.path(above).unwrap_or_default(), |path, name| join(&path, name))
 }
 
 /// The number of a directory.

@@ -25,7 +25,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring::{self, Have};
 use crate::naming::names::{Place, is_known};
-use crate::naming::{counting, elsewhere, homes};
+use crate::naming::{counting, doubts, elsewhere, homes};
 
 /// A file of another machine is about to change places with something: its home knows of the name.
 ///
@@ -58,12 +58,13 @@ pub(super) fn may_swap(
 /// something. It has all directories that it needs for that, and nobody else changes the name.
 ///
 /// # Errors
-/// [`ErrorKind::BadHandle`] if it has no such name, or that is not known yet.
-pub fn is_swappable(state: &State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
+/// [`ErrorKind::BadHandle`] if it has no such name, or that is not known yet; if it must wait.
+pub fn is_swappable(state: &mut State, ino: Ino, (directory, name): (Number, &[u8])) -> Result<()> {
+    doubts::must_have_its_names(state, ino)?;
     let place = state.members.as_ref().and_then(|members| members.place(directory));
     let has = place.is_some_and(|parent| state.names.child_here(parent, name) == Some(ino));
     let is_created = state.members.as_ref().is_some_and(|members| members.is_created(ino));
-    match has && !is_created && !state.names.is_delegated(ino) {
+    match has && !is_created {
         true => Ok(()),
         false => Err(refuse(ErrorKind::BadHandle, name)),
     }

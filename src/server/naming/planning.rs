@@ -75,8 +75,9 @@ pub(super) struct Plan<'c> {
     pub shift: Shift,
     /// What it sets of what was born elsewhere.
     elsewhere: BTreeMap<Ino, Vec<Set>>,
-    /// Files that were born elsewhere and get names, and which operation gives the first one.
-    given: BTreeMap<Ino, u32>,
+    /// Files that were born elsewhere and get names: which operation gives the first one, and the
+    /// paths of all, one after the other.
+    given: BTreeMap<Ino, (u32, Vec<Vec<u8>>)>,
     /// Those whose names are delegated.
     delegated: BTreeMap<Ino, Held>,
     /// As which transaction that is prepared there, and of what.
@@ -333,7 +334,7 @@ impl<'c> Plan<'c> {
             return Vec::new();
         }
         let changes = self.changes(state);
-        let given = self.given.iter().filter_map(|(ino, operation)| {
+        let given = self.given.iter().filter_map(|(ino, (operation, _))| {
             let change = changes.get(ino)?;
             let names = change.gets.len().saturating_sub(change.loses.len()) as u32;
             (names > 0).then_some((*ino, Gets { operation: *operation, names }))
@@ -347,8 +348,8 @@ impl<'c> Plan<'c> {
     }
 
     /// Files that were born elsewhere and get names, and which operation gives the first one.
-    pub fn given(&self) -> impl Iterator<Item = (Ino, u32)> {
-        self.given.iter().map(|(ino, operation)| (*ino, *operation))
+    pub fn given(&self) -> impl Iterator<Item = (Ino, u32, &[Vec<u8>])> {
+        self.given.iter().map(|(ino, (operation, paths))| (*ino, *operation, &paths[..]))
     }
 
     /// Where a directory is that it makes.
@@ -481,8 +482,9 @@ impl<'c> Plan<'c> {
     }
 
     /// The home of a file is to know of a name that an operation gives it.
-    pub fn gives_elsewhere(&mut self, ino: Ino, operation: u32) {
-        self.given.entry(ino).or_insert(operation);
+    pub fn gives_elsewhere(&mut self, ino: Ino, operation: u32, path: &[u8]) {
+        let (_, paths) = self.given.entry(ino).or_insert((operation, Vec::new()));
+        paths.push(path.into());
     }
 
     /// What homes are to set.

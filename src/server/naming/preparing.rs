@@ -307,6 +307,10 @@ pub fn is_returned(
     let counted = doubt.map_or(0, |doubt| doubt.gets);
     let place = members.filter(|_| doubt.is_some_and(|doubt| doubt.delegated.is_some()));
     let place = place.and_then(|members| members.place(file));
+    if doubt.is_some() && place.is_none() {
+        // They were taken back, and the rest of it has come to be, too.
+        settle(state, file, (of, true));
+    }
     if let Some(ino) = place.filter(|ino| state.names.inode(*ino).is_some()) {
         delegating::is_returned(state, ino, returned, counted)?;
         settle(state, file, (of, true));
@@ -321,8 +325,10 @@ pub fn takes_back(state: &mut State, file: Number, of: TransactionId) {
     let members = state.members.as_ref();
     let doubt = members.and_then(|it| it.prepared(file)).filter(|doubt| doubt.of == of);
     let to = doubt.and_then(|doubt| doubt.delegated.clone()).unwrap_or_default();
-    if let Some(ino) = members.and_then(|members| members.place(file)) {
-        taken_back::is_taken_back(state, ino, &to);
+    let place = members.and_then(|members| members.place(file));
+    if place.is_some_and(|ino| taken_back::is_taken_back(state, ino, &to).is_err()) {
+        // The store is asked again.
+        return;
     }
     ends(state, file, of, |state, ino, doubt| {
         let Doubt { sets, gets, since_s, witness, .. } = doubt;

@@ -216,7 +216,9 @@ impl Names {
             inode.changed_ns = time_ns;
         });
         let Some(inode) = self.inode(ino) else { return };
-        if let (Some(path), true) = (self.path_there(ino), is_known(&inode)) {
+        // Where it is while its names are delegated is said later.
+        let path = self.path_there(ino).or_else(|| self.is_delegated(ino).then(Vec::new));
+        if let (Some(path), true) = (path, is_known(&inode)) {
             self.owe(NameOperation::Change { path, ino, change: *change });
         }
     }

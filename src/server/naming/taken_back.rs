@@ -1,35 +1,111 @@
 //! Files whose names were delegated to a member that will not say any more what has become of them:
-//! it was removed, or has been gone for long at the end. They are called as before.
+//! it was removed, or has been gone for long at the end. They are called as before, unless the
+//! permanent store has them under another one of the names that they were to get, for good or on
+//! the way: then that is their name. So what is brought next goes where it is there.
 //!
-//! Not here: how names are delegated, and returned (`delegating`).
+//! Invariant: what the store cannot say just now is asked again. Not here: how names are delegated,
+//! and returned (`delegating`).
 
 use terral_format::disk::NameOperation;
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
-use terral_format::fingerprint::Object;
-use terral_format::ids::{Ino, Lsn};
+use terral_format::fingerprint::{Fingerprint, Object};
+use terral_format::ids::{Ino, Lsn, ROOT};
+use terral_format::local::names::flag;
+use terral_format::{ErrorKind, Result};
 
+use crate::core::paths::components;
 use crate::core::state::State;
-use crate::naming::names::is_known;
+use crate::naming::names::{Name, is_known};
 
-/// A file is called as before. If the store has it under one of these paths instead, it is to have
-/// it there again.
-pub(super) fn is_taken_back(state: &mut State, ino: Ino, to: &[Vec<u8>]) {
-    let inode = state.names.inode(ino).filter(is_known);
-    let (Some(inode), Some(backing)) = (inode, state.backing.clone()) else { return };
-    let (Some(path), Some(known)) = (state.names.path(ino), inode.published) else { return };
-    let is_it = |path: &[u8]| {
-        let found = backing.stat(path).ok().map(|found| found.fingerprint);
-        found.filter(|found| found.is_same_object(known))
+/// It is known what a file is called, of which this was to be its name, one after the other.
+///
+/// # Errors
+/// Those of the store, if it cannot say.
+pub(super) fn is_taken_back(state: &mut State, ino: Ino, to: &[Vec<u8>]) -> Result<()> {
+    let Some(inode) = state.names.inode(ino) else { return Ok(()) };
+    let own = state.names.path(ino);
+    let known = inode.published.filter(|_| is_known(&inode));
+    // The last one first.
+    let paths = own.iter().chain(to.iter().rev());
+    let found = known.map_or(Ok(None), |known| is_at(state, known, paths))?;
+    let Some((path, fingerprint)) = found else {
+        // Another file has its name by now, which came to be with what it was to get.
+        let free = to.iter().rev().filter_map(|path| place_of(state, path));
+        let free = free
+            .collect::<Vec<Name>>()
+            .into_iter()
+            .find(|(at, name)| state.names.child_here(*at, name).is_none());
+        if let Some((parent, name)) = free.filter(|_| own.is_none()) {
+            state.record(Membership::Named { ino, parent, name });
+        }
+        return Ok(());
     };
-    if is_it(&path).is_some() {
-        return;
-    }
-    let mut found = to.iter().filter_map(|at| Some((at.clone(), is_it(at)?)));
-    let Some((from, fingerprint)) = found.next() else { return };
     let (fingerprint, rewritten) = (Some(fingerprint), false);
     state.record(Membership::InStore { ino, fingerprint, rewritten });
+    if Some(&path) == own.as_ref() {
+        return Ok(());
+    }
+    match place_of(state, &path).filter(|(at, name)| is_free(state, *at, name)) {
+        Some((parent, name)) => {
+            if state.names.child_here(parent, &name).is_some() {
+                state.record(Membership::Unnamed { parent, name: name.clone() });
+            }
+            state.record(Membership::Named { ino, parent, name });
+        }
+        // In a directory that nobody knows but who made it.
+        None => comes_back(state, ino, (path, own)),
+    }
+    Ok(())
+}
+
+/// Under which of these paths the store has a file, and how it looks there.
+fn is_at<'p>(
+    state: &State,
+    known: Fingerprint,
+    paths: impl Iterator<Item = &'p Vec<u8>>,
+) -> Result<Option<(Vec<u8>, Fingerprint)>> {
+    let Some(backing) = &state.backing else { return Ok(None) };
+    for path in paths {
+        match backing.stat(path) {
+            Ok(found) if found.fingerprint.is_same_object(known) => {
+                return Ok(Some((path.clone(), found.fingerprint)));
+            }
+            Err(error) if !is_missing(error.kind) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn is_missing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotDirectory)
+}
+
+/// Where a name is, if its directory is known here.
+fn place_of(state: &State, path: &[u8]) -> Option<Name> {
+    let parts = components(path).ok()?;
+    let (name, above) = parts.split_last()?;
+    let mut at = ROOT;
+    for part in above {
+        at = state.names.child_here(at, part)?;
+        state.names.inode(at).filter(|inode| inode.is_directory())?;
+    }
+    Some((at, name.to_vec()))
+}
+
+/// Whether nothing has a name that its home alone knows, and no directory.
+fn is_free(state: &State, at: Ino, name: &[u8]) -> bool {
+    state.names.child_here(at, name).is_none_or(|other| {
+        let far = state.names.inode(other).is_some_and(|inode| inode.is(flag::FAR));
+        far || state.names.is_delegated(other)
+    })
+}
+
+/// The store is to have it under its own name again, if nothing has that there.
+fn comes_back(state: &mut State, ino: Ino, (from, to): (Vec<u8>, Option<Vec<u8>>)) {
+    let Some(to) = to else { return };
     let (lsn, over) = (Lsn(state.names.ordinal().0 + 1), Some(Object::NONE));
-    let operation = NameOperation::Rename { from, to: path, ino, over };
+    let operation = NameOperation::Rename { from, to, ino, over };
     state.record(Fact::Owed { lsn, operation });
 }

@@ -161,10 +161,10 @@ fn rename(
             permit_replacing(state, plan, ino, there, to)?;
             loses(state, plan, there, (new, to))?;
         }
-        Some(there) => is_renamed(state, plan, at, (there, to))?,
+        Some(there) => is_renamed(state, plan, at, (there, to, from))?,
         None => {}
     }
-    is_renamed(state, plan, at, (ino, from))?;
+    is_renamed(state, plan, at, (ino, from, to))?;
     let back = there.filter(|_| how == RenameHow::Exchange);
     charging::renames(state, &mut plan.shift, (ino, from), (there, to), back.is_some());
     let moved = Moved { ino, from: (old.0, old.1.into()), to: (new.0, new.1.into()), back };
@@ -187,10 +187,10 @@ fn is_renamed(
     state: &mut State,
     plan: &mut Plan<'_>,
     at: u32,
-    (ino, path): (Ino, &[u8]),
+    (ino, path, to): (Ino, &[u8], &[u8]),
 ) -> Result<()> {
     if gathering::may_be_renamed(state, plan, ino, path)? {
-        plan.gives_elsewhere(ino, at);
+        plan.gives_elsewhere(ino, at, to);
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ fn link(state: &mut State, plan: &mut Plan<'_>, at: u32, (from, to): (&[u8], &[u
     }
     match gathering::may_be_linked(state, plan, ino, from)? {
         // Who may is said there, by what it is then.
-        true => plan.gives_elsewhere(ino, at),
+        true => plan.gives_elsewhere(ino, at, to),
         false => further::permit_linking(state, plan.caller, ino, to)?,
     }
     plan.permit_change_in(state, place.0, to)?;

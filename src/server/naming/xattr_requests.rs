@@ -300,7 +300,8 @@ pub fn apply_xattr(state: &mut State, fact: &Fact) {
 }
 
 fn owe_xattr(state: &mut State, ino: Ino, name: Vec<u8>, value: Option<Vec<u8>>) {
-    if let Some(path) = state.names.path(ino) {
+    let path = state.names.path(ino);
+    if let Some(path) = path.or_else(|| state.names.is_delegated(ino).then(Vec::new)) {
         state.names.owe(NameOperation::SetXattr { path, ino, name, value });
     }
 }

@@ -226,7 +226,7 @@ fn what_others_do_meanwhile_to_the_same_files_is_done_before_or_after() {
 /// What one transaction makes of these files.
 type Small = (&'static [Step<'static>], [(&'static str, &'static str); 6]);
 
-const fn exchanged<'a>(from: &'a [u8], to: &'a [u8]) -> Step<'a> {
+pub(super) const fn exchanged<'a>(from: &'a [u8], to: &'a [u8]) -> Step<'a> {
     Operation::Rename { from, to, how: RenameHow::Exchange }
 }
 

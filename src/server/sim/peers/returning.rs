@@ -10,9 +10,9 @@ use terral_format::wire::message::{Change, RenameHow, Request, Target};
 use terral_store::backing::scripted::Body;
 
 use super::Peers;
-use super::delegating::{AFTER, BEFORE, STEPS, are_there, begins, begun};
+use super::delegating::{AFTER, BEFORE, STEPS, are_there, begins, begun, exchanged};
 use super::dir::there;
-use super::further::{asks, goes_on, rest};
+use super::further::{asks, goes_on, rest, says};
 use super::giving::given;
 use super::preparing::{in_doubt, is_through, nothing_is_kept, set};
 use super::transacting::{Step, moved, transact};
@@ -143,16 +143,56 @@ fn lost_late(sets: bool) {
     let doubts = in_doubt(&mut peers, 0);
     assert_eq!(doubts.len(), usize::from(sets), "{doubts:?}");
     rest(&mut peers);
-    let open = peers.open(0, b"s/x", CREATE).expect("it is there");
+    let open = peers.open(0, b"b/x", CREATE).expect("it is there");
     assert_eq!(peers.read(open, 0, 100).expect("it is there"), b"only there", "{sets}");
     peers.write(open, Some(10), b" more").expect("it is open");
     peers.close(open).expect("closed");
-    assert!(peers.stat(2, b"b/x").is_err(), "{sets}: it is not in two places");
+    assert!(peers.stat(2, b"s/x").is_err(), "{sets}: it is not in two places");
     rest(&mut peers);
+    is_as_seen(&mut peers, 0, &["b/x"], &format!("{sets}"));
+}
+
+/// The store has these files, and with the bytes that a server sees.
+fn is_as_seen(peers: &mut Peers, at: usize, paths: &[&str], when: &str) {
     let tree = peers.dir.as_ref().expect("a store").tree();
-    let files = there(&peers).into_iter().filter(|(_, directory)| !directory);
-    let files: Vec<Body> = files.map(|(path, _)| tree[&path].body.clone()).collect();
-    assert_eq!(files, [Body::File(b"only there more".to_vec())], "{sets}");
+    for path in paths {
+        let said = says(peers, at, path.as_bytes());
+        let there = tree.get(path.as_bytes()).map(|seen| seen.body.clone());
+        assert_eq!(there, Some(Body::File(said)), "{when}: {path}");
+    }
+}
+
+/// Two files of one home change places, and who decided it is lost before the home has heard that
+/// of both.
+fn lost_between(operations: &[Step<'_>], brought: bool, steps: u64) {
+    let when = format!("{operations:?}, {brought}, after {steps}");
+    let mut peers = begun(brought, steps);
+    let of = begins(&mut peers, 2, operations);
+    assert!(is_through(&mut peers, 2, &of, 2000), "{when}");
+    for _ in 0..steps {
+        if !peers.carry() {
+            peers.pass(Duration::from_millis(20));
+        }
+    }
+    peers.dies(2);
+    peers.remove(2, Verdict::Dead, 2);
+    (0..10).for_each(|_| peers.pass(Duration::from_secs(1)));
+    rest(&mut peers);
+    assert!(in_doubt(&mut peers, 1).is_empty(), "{when}");
+    let paths = ["b/1", "c/1"];
+    let mut said = paths.map(|path| says(&mut peers, 1, path.as_bytes()));
+    is_as_seen(&mut peers, 1, &paths, &when);
+    said.sort();
+    assert_eq!(said, [b"b/1", b"c/1"], "{when}");
+}
+
+#[test]
+fn files_that_change_places_are_both_there_at_whatever_step_who_decided_it_is_lost() {
+    let by_a_third = [moved(b"b/1", b"b/x"), moved(b"c/1", b"b/1"), moved(b"b/x", b"c/1")];
+    for (brought, steps) in (0..40).flat_map(|steps| [(false, steps), (true, steps)]) {
+        lost_between(&[exchanged(b"b/1", b"c/1")], brought, steps);
+        lost_between(&by_a_third, brought, steps);
+    }
 }
 
 #[test]
