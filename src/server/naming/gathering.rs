@@ -18,7 +18,7 @@ use crate::core::state::State;
 use crate::far::asking;
 use crate::members::requiring;
 use crate::naming::changed::Moved;
-use crate::naming::planning::Plan;
+use crate::naming::planning::{Change, Plan};
 use crate::naming::{
     counting, doubts, elsewhere, homes, letting_go, links, lookup, xattrs_elsewhere,
 };
@@ -221,6 +221,33 @@ pub(super) fn may_be_prepared(plan: &Plan<'_>, path: &[u8]) -> Result<()> {
     if plan.moved().is_none() { Ok(()) } else { Err(refused(path, MOVED_TOO)) }
 }
 
+/// Refuses to remove a name of another machine's file that keeps others, and gets none, where the
+/// permanent store has them: it would be gone there before it is decided.
+///
+/// # Errors
+/// As [`must_be_own`]'s; if it must wait until it is known how many it has.
+fn may_be_removed(
+    state: &mut State,
+    plan: &Plan<'_>,
+    changes: &BTreeMap<Ino, Change>,
+) -> Result<()> {
+    if !homes::decide(state) {
+        return Ok(());
+    }
+    for (ino, path) in plan.unlinked() {
+        let gets = changes.get(&ino).is_none_or(|change| !change.gets.is_empty());
+        if gets || asking::number_of(state, ino).is_none() {
+            continue;
+        }
+        elsewhere::attributes(state, plan.caller, ino)?;
+        if state.attributes(ino).is_some_and(|is| is.links > 1) {
+            let what = "a file of another machine that has other names: a transaction removes none";
+            return Err(refused(path, what));
+        }
+    }
+    Ok(())
+}
+
 /// All that others must know, or let go, before a transaction comes to be, they do.
 ///
 /// # Errors
@@ -237,6 +264,7 @@ pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     }
     // Before they rest: a home may have to bring something until it can let go.
     let changes = plan.changes(state);
+    may_be_removed(state, plan, &changes)?;
     if homes::decide(state) && plan.given().next().is_some() {
         // No directory above what homes delegate moves, until they have.
         homes::lock_moves(state, false)?;

@@ -67,6 +67,8 @@ pub(super) struct Plan<'c> {
     removed: BTreeSet<Ino>,
     /// Names that it takes from what is no directory, as they are now.
     lost: BTreeMap<Ino, Vec<Name>>,
+    /// What it removes names of, that is no directory, by the path of one.
+    unlinked: BTreeMap<Ino, Vec<u8>>,
     /// Extended attributes of what it sets some of.
     values: BTreeMap<Ino, Values>,
     /// What is to be recorded, in this order.
@@ -89,7 +91,7 @@ pub(super) struct Plan<'c> {
 impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
-        let (names, moved, made, removed, lost, values, facts) = Default::default();
+        let (names, moved, made, removed, lost, unlinked, values, facts) = Default::default();
         let (shift, elsewhere, given, delegated, prepared, copied) = Default::default();
         Plan {
             caller,
@@ -100,6 +102,7 @@ impl<'c> Plan<'c> {
             made,
             removed,
             lost,
+            unlinked,
             values,
             facts,
             shift,
@@ -430,6 +433,16 @@ impl<'c> Plan<'c> {
             let name = self.names.origin(&name).unwrap_or(name);
             self.lost.entry(ino).or_default().push(name);
         }
+    }
+
+    /// A name of something is removed.
+    pub fn unlinks(&mut self, ino: Ino, path: &[u8]) {
+        self.unlinked.entry(ino).or_insert_with(|| path.into());
+    }
+
+    /// Of what names are, by the path of one each.
+    pub fn unlinked(&self) -> impl Iterator<Item = (Ino, &[u8])> {
+        self.unlinked.iter().map(|(ino, path)| (*ino, &path[..]))
     }
 
     /// This is to be recorded.

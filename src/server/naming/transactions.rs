@@ -262,6 +262,7 @@ fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) 
     }
     charging::loses(state, &mut plan.shift, ino);
     loses(state, plan, ino, (place, path))?;
+    plan.unlinks(ino, path);
     plan.stands_for(place, None);
     let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);
     plan.records(Fact::Removed { parent, name, time_ns });
