@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::beside::built;
 
 pub const ALICE: u32 = 41_001;
@@ -35,6 +37,8 @@ pub struct Machine {
     pub home: tempfile::TempDir,
     pub name: String,
     pub server: Child,
+    /// Users beside those of all tests.
+    pub more: Vec<u32>,
 }
 
 pub fn set(path: &Path, owner: u32, mode: u32) {
@@ -47,8 +51,42 @@ pub fn text(output: &Output) -> String {
     format!("{out}{err}")
 }
 
+/// Processes of a user's server of an instance, and of who starts it again.
+pub fn processes_of(name: &str, user: u32) -> Vec<(u32, String)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").expect("mounted").flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
+        let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let his = entry.metadata().is_ok_and(|found| found.uid() == user);
+        if his && line.contains(name) {
+            found.push((pid, line));
+        }
+    }
+    found
+}
+
+/// Has `getent` write down what it is asked, in that mount namespace.
+fn asks(home: &Path) {
+    let found = Command::new("sh").args(["-c", "command -v getent"]).output().expect("runs");
+    let real = String::from_utf8(found.stdout).expect("a path");
+    fs::copy(real.trim(), home.join("real-getent")).expect("copies");
+    let home = home.display();
+    let script =
+        format!("#!/bin/sh\necho \"$@\" >> {home}/asked\nexec {home}/real-getent \"$@\"\n");
+    let path = format!("{home}/getent");
+    fs::write(&path, script).expect("writes");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
+}
+
 impl Machine {
     pub fn begin(test: &str) -> Machine {
+        Machine::begin_known(test, &[])
+    }
+
+    /// The same, where the system knows these, by name, number, and shell: in a mount namespace of
+    /// the server's own.
+    pub fn begin_known(test: &str, users: &[(&str, u32, &str)]) -> Machine {
         let home = tempfile::tempdir_in("/var/tmp").expect("directory");
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
         for program in ["terral", "libterral_preload.so"] {
@@ -67,12 +105,32 @@ impl Machine {
         fs::write(dir.join("alice/before"), "was there").expect("writes");
         set(&dir.join("alice/before"), ALICE, 0o600);
         let name = format!("users-{test}-{}", std::process::id());
-        let server = Machine::serve(home.path(), &name);
-        Machine { home, name, server }
+        let server = Machine::serve(home.path(), &name, users);
+        let more = users.iter().map(|(_, user, _)| *user).collect();
+        Machine { home, name, server, more }
     }
 
-    fn serve(home: &Path, name: &str) -> Child {
+    fn serve(home: &Path, name: &str, users: &[(&str, u32, &str)]) -> Child {
         let mut command = Command::new(home.join("terral"));
+        if !users.is_empty() {
+            let line = |(name, user, shell): &(&str, u32, &str)| {
+                format!("{name}:x:{user}:{user}::/:{shell}\n")
+            };
+            let known = fs::read_to_string("/etc/passwd").expect("there");
+            let all = [known, users.iter().map(line).collect()].concat();
+            fs::write(home.join("passwd"), all).expect("writes");
+            fs::copy("/etc/group", home.join("group")).expect("copies");
+            asks(home);
+            // Root may have more than others: what its server has none gets by a stranger's look.
+            let script = "for most in core=unlimited memlock=unlimited rtprio=9 nice=30; do \
+                          prlimit --pid $$ --$most 2>/dev/null; done; \
+                          mount --bind \"$0/passwd\" /etc/passwd && \
+                          mount --bind \"$0/group\" /etc/group && \
+                          mount --bind \"$0/getent\" \"$(command -v getent)\" && exec \"$@\"";
+            command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", script]).arg(home);
+            command.arg(home.join("terral"));
+        }
         command.args([
             "serve",
             "--users",
@@ -129,33 +187,37 @@ impl Machine {
         assert!(!output.status.success() && refused, "{user}: {script}: {said}");
     }
 
+    /// How often the system was asked who this is.
+    pub fn asked_of(&self, user: u32) -> usize {
+        let asked = fs::read_to_string(self.home.path().join("asked")).unwrap_or_default();
+        asked.lines().filter(|line| **line == format!("passwd {user}")).count()
+    }
+
+    /// Sends something to processes of a user's server.
+    pub fn signal(&self, user: u32, what: &str, signal: Signal) {
+        let all = self.processes(user);
+        let mut some = all.iter().filter(|(_, line)| line.contains(what)).peekable();
+        assert!(some.peek().is_some(), "{what} of {user}");
+        for (pid, _) in some {
+            let _ = kill_process(Pid::from_raw(*pid as i32).expect("one"), signal);
+        }
+    }
+
+    fn users(&self) -> Vec<u32> {
+        [&[0, ALICE, BOB, NOBODY][..], &self.more].concat()
+    }
+
     pub fn instance(&self, user: u32) -> PathBuf {
         Path::new("/dev/shm").join(format!("terral-{user}")).join(&self.name)
     }
 
     /// Processes of a user's server, and of who starts it again.
     pub fn processes(&self, user: u32) -> Vec<(u32, String)> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir("/proc").expect("mounted").flatten() {
-            let Ok(pid) = entry.file_name().to_string_lossy().parse() else { continue };
-            let Ok(line) = fs::read(entry.path().join("cmdline")) else { continue };
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            let his = entry.metadata().is_ok_and(|found| found.uid() == user);
-            if his && line.contains(&self.name) {
-                found.push((pid, line));
-            }
-        }
-        found
+        processes_of(&self.name, user)
     }
 
     pub fn kill(&self, user: u32, what: &str) {
-        let all = self.processes(user);
-        let mut some = all.iter().filter(|(_, line)| line.contains(what)).peekable();
-        assert!(some.peek().is_some(), "{what} of {user}");
-        for (pid, _) in some {
-            let pid = rustix::process::Pid::from_raw(*pid as i32).expect("one");
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
+        self.signal(user, what, Signal::KILL);
     }
 
     /// Ends all, and has all in the permanent directory.
@@ -164,7 +226,7 @@ impl Machine {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
         let ended = self.server.wait().expect("ends");
         assert!(ended.success(), "{ended}");
-        for user in [0, ALICE, BOB, NOBODY] {
+        for user in self.users() {
             assert!(!self.instance(user).exists(), "{user}'s memory is left");
             let begin = Instant::now();
             while !self.processes(user).is_empty() {
@@ -182,7 +244,7 @@ impl Drop for Machine {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
-        for user in [ALICE, BOB, NOBODY, 0] {
+        for user in self.users() {
             for (pid, _) in self.processes(user) {
                 let pid = rustix::process::Pid::from_raw(pid as i32).expect("one");
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);

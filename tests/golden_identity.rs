@@ -8,6 +8,7 @@ use terral_format::wire::containers::{
 use terral_format::wire::credential::CredentialId;
 use terral_format::wire::login::{Hidden, Proof, Sealed, Signed, Whom, Wish};
 use terral_format::wire::message::{Reply, Request};
+use terral_format::wire::starting::Needed;
 use terral_format::wire::transactions::{InDoubt, MemberDoubts, TransactionId, Trouble};
 
 use crate::golden_values::{CREDENTIAL, FILE, credential, pilot};
@@ -57,7 +58,7 @@ pub fn bounded() -> Bounded {
 }
 
 /// Of who proves who he is.
-pub fn requests() -> [Request<'static>; 15] {
+pub fn requests() -> [Request<'static>; 17] {
     [
         Request::Revoke(Revocation::Credential(CredentialId(280))),
         Request::Revoke(Revocation::Principal(pilot())),
@@ -80,11 +81,13 @@ pub fn requests() -> [Request<'static>; 15] {
         Request::Doubts,
         Request::Resolve { of: in_doubt().of, is: true },
         Request::Use { file: FILE, access: 2 },
+        Request::Starts(&[1, 0]),
+        Request::Speaks(&[2]),
     ]
 }
 
 /// Answers to who proves who he is.
-pub fn replies() -> [Reply; 6] {
+pub fn replies() -> [Reply; 7] {
     [
         Reply::Challenge([67; 32]),
         Reply::Credential(Box::new(credential())),
@@ -101,5 +104,6 @@ pub fn replies() -> [Reply; 6] {
             member: in_doubt().of.by,
             doubts: Some(vec![in_doubt()]),
         }]),
+        Reply::Needed(vec![Needed { owner: 304, asker: 305 }]),
     ]
 }

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
 use terral_client::{Client, Status};
 use terral_network::tcp::Private;
-use terral_server::Member;
+use terral_server::{Member, Standing};
 
 use crate::instances;
 use crate::members::Hosts;
@@ -83,6 +83,20 @@ pub fn is_in(status: &Status, member: Member) -> bool {
     let members = status.partition.iter().flat_map(|partition| &partition.members);
     let mut known = members.filter(|one| one.seat.member == member);
     known.any(|one| one.connected && !one.seat.addresses.is_empty())
+}
+
+/// Whether it has reached the others' servers once.
+pub fn has_been_in(status: &Status, member: Member) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    let mut known = members.filter(|one| one.seat.member == member);
+    known.any(|one| !one.seat.addresses.is_empty())
+}
+
+/// Whether it is a member that was not removed.
+pub fn is_seated(status: &Status, member: Member) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    let mut known = members.filter(|one| one.seat.member == member);
+    known.any(|one| matches!(one.seat.standing, Standing::In(_)))
 }
 
 impl Door {

@@ -69,13 +69,37 @@ pub fn come_in(instance: &Path, name: &str) -> Result<()> {
         // Somebody else has put it there: root, who starts his server, puts it aside.
         return knocks(instance, name, begin);
     }
+    if is_served(instance, begin) {
+        greets(name);
+        // Another one is in its place, perhaps.
+        if is_served(instance, begin) {
+            return Ok(());
+        }
+    }
+    knocks(instance, name, begin)
+}
+
+/// Whether it is, and goes on.
+fn is_served(instance: &Path, begin: Instant) -> bool {
     while terral_server::is_dying(instance) && begin.elapsed() < PATIENCE {
         std::thread::sleep(POLL);
     }
-    if terral_server::is_served(instance) {
-        return Ok(());
+    terral_server::is_served(instance)
+}
+
+/// A server of his is there, which may have been started for others, as his account says he is:
+/// root's hears that he has come, and has one run as he is. Without an answer he goes on after a
+/// while.
+fn greets(name: &str) {
+    let begin = Instant::now();
+    while begin.elapsed() < COMING {
+        match knock(name, COMING) {
+            // Too many are at the door.
+            Ok(None | Some(Reply::Starting)) => std::thread::sleep(AGAIN),
+            Ok(Some(Reply::Refused(why))) => return note(format_args!("{name}: {why}")),
+            Ok(Some(Reply::Serves)) | Err(_) => return,
+        }
     }
-    knocks(instance, name, begin)
 }
 
 /// Knocks until it is there.
@@ -85,7 +109,7 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
     };
     let mut serves = false;
     while begin.elapsed() < PATIENCE {
-        match knock(name).map_err(|why| not_let_in(&why))? {
+        match knock(name, PATIENCE).map_err(|why| not_let_in(&why))? {
             // Too many are at the door.
             None | Some(Reply::Starting) => std::thread::sleep(AGAIN),
             Some(Reply::Refused(why)) => return Err(not_let_in(&why)),
@@ -107,9 +131,9 @@ fn knocks(instance: &Path, name: &str, begin: Instant) -> Result<()> {
 }
 
 /// Asks for it; why nobody is there. None: he was not answered.
-fn knock(name: &str) -> std::result::Result<Option<Reply>, String> {
+fn knock(name: &str, patience: Duration) -> std::result::Result<Option<Reply>, String> {
     let nobody = |_| "nobody is at the door: `terral serve --users` is gone".to_owned();
     let stream = UnixStream::connect(door_of(name)).map_err(nobody)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(patience)).map_err(|error| error.to_string())?;
     Ok(hear(&mut BufReader::new(stream)))
 }

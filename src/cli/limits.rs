@@ -34,7 +34,47 @@ const NAMES: [(&str, Resource); 16] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits(Vec<[Option<u64>; 2]>);
 
+/// What a login has at most where nobody has said otherwise, as Linux and systemd begin one; of
+/// others this process's own. A server of who has not come has these: what root's process may have
+/// beyond them it had for itself.
+const OF_A_LOGIN: [(Resource, u64); 6] = [
+    (Resource::Core, 0),
+    (Resource::Nofile, 1 << 19),
+    (Resource::Memlock, 8 << 20),
+    (Resource::Msgqueue, 819_200),
+    (Resource::Nice, 0),
+    (Resource::Rtprio, 0),
+];
+/// How many threads there may be; one user has half of them, and as many signals that wait.
+const THREADS: &str = "/proc/sys/kernel/threads-max";
+/// Where that is not known.
+const THREADS_LEAST: u64 = 8192;
+
 impl Limits {
+    /// Those of this process, and none beyond a login's.
+    ///
+    /// # Errors
+    /// If proc(5) is not there.
+    pub fn of_a_login() -> Result<Limits> {
+        let path = "/proc/self/limits";
+        let own = Limits::read(&std::fs::read_to_string(path).context(path)?).context(path)?;
+        let threads = std::fs::read_to_string(THREADS).ok().and_then(|it| it.trim().parse().ok());
+        Ok(own.within_a_login(threads.unwrap_or(THREADS_LEAST)))
+    }
+
+    /// These, and none beyond a login's, on a machine that may have so many threads.
+    fn within_a_login(self, threads: u64) -> Limits {
+        let shared = [Resource::Nproc, Resource::Sigpending].map(|one| (one, threads / 2));
+        let most = |of: Resource| {
+            let all = OF_A_LOGIN.iter().chain(&shared);
+            all.filter(|(one, _)| *one == of).map(|(_, most)| *most).next()
+        };
+        let within = |((_, resource), pair): (&(&str, Resource), [Option<u64>; 2])| {
+            pair.map(|limit| limit.into_iter().chain(most(*resource)).min())
+        };
+        Limits(NAMES.iter().zip(self.0).map(within).collect())
+    }
+
     /// What proc(5) says of a process.
     ///
     /// # Errors
@@ -96,7 +136,26 @@ impl FromStr for Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::{Limits, NAMES};
+    use super::{Limits, NAMES, Resource};
+
+    #[test]
+    fn roots_limits_are_no_more_than_a_logins_for_who_has_not_come() {
+        let all = Limits(vec![[Some(5), None]; NAMES.len()]).within_a_login(1000);
+        for ((name, resource), is) in NAMES.iter().zip(&all.0) {
+            let (soft, most) = match resource {
+                Resource::Core | Resource::Nice | Resource::Rtprio => (0, Some(0)),
+                Resource::Nofile => (5, Some(524_288)),
+                Resource::Memlock => (5, Some(8_388_608)),
+                Resource::Msgqueue => (5, Some(819_200)),
+                Resource::Nproc | Resource::Sigpending => (5, Some(500)),
+                _ => (5, None),
+            };
+            assert_eq!(*is, [Some(soft), most], "{name}");
+        }
+        // What is less stays so.
+        let few = Limits(vec![[Some(0), Some(0)]; NAMES.len()]);
+        assert_eq!(few.clone().within_a_login(1000), few);
+    }
 
     #[test]
     fn limits_are_read_said_and_had() {

@@ -86,6 +86,7 @@ mod lock;
 mod strays;
 
 mod entrance;
+mod heard;
 mod host;
 mod voice;
 
@@ -99,6 +100,7 @@ mod gathering;
 
 mod hosts;
 
+mod account;
 mod users;
 
 mod join;

@@ -18,6 +18,7 @@ use terral_server::Invitation;
 
 use crate::batch;
 use crate::entrance;
+use crate::heard::Wanted;
 use crate::report::{is_quiet, say};
 use crate::supply::Supply;
 use crate::voice::Voice;
@@ -90,6 +91,7 @@ pub struct Machine {
     /// It was told to end.
     over: Arc<AtomicBool>,
     said: mpsc::Receiver<Report>,
+    wanted: Wanted,
 }
 
 /// The way to a machine that has come by itself: it is over for both when nothing more is said.
@@ -249,6 +251,7 @@ impl Machine {
         let child = machine.child.insert(child);
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let ways = stdin.zip(stdout).context("no way to it").and_then(|(stdin, stdout)| {
+            let stdout = machine.wanted.of(stdout);
             machine.listen((instance, of_user), BufReader::new(stdout))?;
             Ok(Voice::new(stdin)?)
         });
@@ -263,7 +266,7 @@ impl Machine {
     }
 
     /// Its process is no more, and nothing is left of it.
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(child) = &mut self.child {
             let _ = child.kill();
             let _ = child.wait();
@@ -306,6 +309,7 @@ impl Machine {
             voice: None,
             over: Arc::new(AtomicBool::new(false)),
             said: mpsc::channel().1,
+            wanted: Wanted::default(),
         })
     }
 

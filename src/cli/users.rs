@@ -5,25 +5,23 @@
 //! Invariants: who he is the kernel says; one server a user; nothing of root's is his to read. Root
 //! opens nothing where he may write: what is looked at there a process of his looks at (`host`).
 //! What he can have started is bounded: one start at a time, a second apart, a few members in all.
-//! Not here: what another user's server is given (`terral_server`), and how he asks for his
-//! (`knock`).
+//! Not here: what another user's server is given (`terral_server`), how he asks for his (`knock`),
+//! how one is started, and for whom beside him (`starting`, `for_others`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use terral_client::{Client, ErrorKind};
+use terral_client::Client;
 
 use crate::claim::{Claim, Purpose};
-use crate::door::is_in;
 use crate::gathering::Gathering;
 use crate::hosts::end;
 use crate::instances::{self, PREFIX};
@@ -31,7 +29,7 @@ use crate::knock::{DOORS, Reply, door_of};
 use crate::limits::Limits;
 use crate::machine;
 use crate::members::Hosts;
-use crate::remote::{Machine, Service, Stage};
+use crate::remote::Machine;
 use crate::report::{code, failure, note, say};
 use crate::search::{Place, Wanted};
 use crate::serve::{Arguments, permanent_directory};
@@ -40,22 +38,26 @@ use crate::signals::Signals;
 use crate::supply::Supply;
 use crate::takeover;
 use crate::units::bytes;
-use crate::user::{PROGRAMS, User};
+use crate::user::User;
 use crate::words::{Order, speak};
+
+mod again;
+mod bounds;
+mod for_others;
+mod places;
+mod starting;
+mod times;
+mod unasked;
+
+use for_others::ForOthers;
+use places::{Places, USERS_MAX};
 
 /// Whether Linux lets nobody give names to files that he may not write.
 const PROTECTED: &str = "/proc/sys/fs/protected_hardlinks";
-/// Most users.
-const USERS_MAX: usize = 200;
 /// So many processes of one user are answered at the same time.
 const TURNS_EACH: usize = 4;
-/// So often a user's server may begin with nothing, as what it had is gone: each is a member of its
-/// own, and there are 1,024.
-const LIVES_MAX: usize = 5;
 /// One is not started again before.
 const APART: Duration = Duration::from_secs(1);
-/// A user's server has so long to come.
-const COMING: Duration = Duration::from_secs(60);
 /// Who knocks and does not read his answer is not waited for longer; nor is a server that is told
 /// to go.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -77,6 +79,28 @@ struct Chair {
     word: Option<(String, bool)>,
     /// When one was started last.
     started: Option<Instant>,
+    /// As he has come himself, if he has: else it runs for others.
+    himself: Option<(User, Limits)>,
+    /// The one that runs, or has run last, began as he had not.
+    for_others: bool,
+    /// It has died, which nobody told it to, and no other one goes on with what it had.
+    died: bool,
+    /// No other one goes on with what it owes, as far as it has said.
+    owes: bool,
+    /// How often one has left in order that was told to go as it started.
+    left: usize,
+}
+
+impl Chair {
+    /// Whether another one is not to be yet.
+    fn is_just_started(&self) -> bool {
+        self.started.is_some_and(|at| at.elapsed() < APART)
+    }
+
+    /// Whether the one that runs is as his account says, and he has come.
+    fn is_to_be_his(&self) -> bool {
+        self.for_others && self.himself.is_some()
+    }
 }
 
 type Seat = Arc<Mutex<Chair>>;
@@ -88,6 +112,7 @@ struct House {
     memory: u64,
     supply: Arc<Supply>,
     seats: Mutex<BTreeMap<u32, Seat>>,
+    places: Mutex<Places>,
     hosts: Mutex<Hosts>,
     /// The partition's number, once a user has come.
     partition: Mutex<u128>,
@@ -95,6 +120,8 @@ struct House {
     lives: Mutex<BTreeMap<u32, usize>>,
     /// How many who have knocked are being answered, by user.
     answering: Mutex<BTreeMap<u32, usize>>,
+    /// Nobody's is begun any more.
+    over: AtomicBool,
 }
 
 /// One of these, of a user.
@@ -156,8 +183,11 @@ pub fn serve(arguments: &Arguments) -> Result<u8> {
     let signals = Signals::listen().map_err(not_started)?;
     let (house, server, door, _claim) = begin(arguments, &signals).map_err(not_started)?;
     let house = Arc::new(house);
+    let others = ForOthers::begin(house.clone()).map_err(not_started)?;
     house.open(&door, &server, &signals);
     drop(door);
+    house.over.store(true, Ordering::SeqCst);
+    others.end();
     house.close(server, &signals, arguments.wait_timeout)
 }
 
@@ -194,9 +224,45 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
     };
     let Place { instance, memory_bytes, claim } = takeover::find(&wanted, signals)?.0;
     let supply = Arc::new(Supply::new(&server::preload_library()?)?);
+    let server = start_roots(arguments, (&instance, &target), memory_bytes)?;
+    let bound = Client::observe(&instance)?.status()?.memory_bound_bytes;
+    let memory = arguments.user_memory.unwrap_or((bound / SHARE).max(machine::LEAST_BYTES));
+    let door = Door::open(&name)?;
+    let shown = target.display();
+    note(format_args!(
+        "{name}: serving {shown} for all users of this machine, with up to {} for root and {} each",
+        bytes(bound),
+        bytes(memory)
+    ));
+    note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
+    let (seats, places, hosts, partition) = Default::default();
+    let (lives, answering, over) = Default::default();
+    let house = House {
+        instance,
+        name,
+        target,
+        memory,
+        supply,
+        seats,
+        places,
+        hosts,
+        partition,
+        lives,
+        answering,
+        over,
+    };
+    Ok((house, server, door, claim))
+}
+
+/// Root's own server.
+fn start_roots(
+    arguments: &Arguments,
+    (instance, target): (&Path, &Path),
+    memory_bytes: u64,
+) -> Result<Server> {
     let server = Server::start(Start {
-        instance: instance.clone(),
-        target: Some(target.clone()),
+        instance: instance.into(),
+        target: Some(target.into()),
         memory_bytes,
         spill: None,
         ready_bytes: arguments.ready,
@@ -211,22 +277,7 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
         ends_with_us: true,
         among_users: true,
     });
-    let server = server.inspect_err(|_| server::remove_unused(&instance))?;
-    let bound = Client::observe(&instance)?.status()?.memory_bound_bytes;
-    let memory = arguments.user_memory.unwrap_or((bound / SHARE).max(machine::LEAST_BYTES));
-    let door = Door::open(&name)?;
-    let shown = target.display();
-    note(format_args!(
-        "{name}: serving {shown} for all users of this machine, with up to {} for root and {} each",
-        bytes(bound),
-        bytes(memory)
-    ));
-    note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
-    let (seats, hosts, partition) = Default::default();
-    let (lives, answering) = Default::default();
-    let house =
-        House { instance, name, target, memory, supply, seats, hosts, partition, lives, answering };
-    Ok((house, server, door, claim))
+    server.inspect_err(|_| server::remove_unused(instance))
 }
 
 /// Whether nobody but root can put something else in the place of what is at a path.
@@ -288,165 +339,75 @@ impl House {
     fn serve_him(&self, user: &User, limits: &Limits) -> Result<Reply> {
         let id = user.0.user;
         ensure!(id != 0, "root's server is there: no other one is needed");
-        let is_new = !lock(&self.seats).contains_key(&id);
-        ensure!(!is_new || !user.is_of_a_range(), "{id}: a number that was given to another user");
-        let seat = {
-            let mut seats = lock(&self.seats);
-            // A start that failed takes nobody's place.
-            let is_taken = |seat: &&Seat| {
-                let chair = seat.try_lock();
-                chair.map_or(true, |it| it.word.as_ref().is_some_and(|(_, came)| *came))
-            };
-            let full = is_new && seats.values().filter(is_taken).count() >= USERS_MAX;
-            ensure!(!full, "{USERS_MAX} users are served, and no more");
-            seats.entry(id).or_default().clone()
-        };
+        let seat = self.seat_of(user)?;
         let Ok(mut seat) = seat.try_lock() else { return Ok(Reply::Starting) };
-        if seat.machine.as_mut().is_some_and(|machine| machine.hear()) {
-            return Ok(Reply::Serves);
-        }
-        if seat.started.is_some_and(|at| at.elapsed() < APART) {
+        if seat.for_others && seat.is_just_started() {
             return Ok(Reply::Starting);
         }
-        if let Some(dead) = seat.machine.take() {
-            // Another one goes on with what it has left, as the same member.
-            say(format_args!("{}: its server is gone; starting another one", dead.host));
+        let is_new = lock(&self.places).take(id)?;
+        let came = seat.himself.replace((user.clone(), limits.clone()));
+        let reply = self.has_it_run((user, limits), &mut seat);
+        if !matches!(reply, Ok(Reply::Serves)) {
+            // Who has none has not come.
+            seat.himself = came;
+            if is_new {
+                lock(&self.places).give_back(id);
+            }
         }
-        self.begin_his((user, limits), &mut seat)?;
+        reply
+    }
+
+    /// The seat of a user, if there may be one for him.
+    fn seat_of(&self, user: &User) -> Result<Seat> {
+        let id = user.0.user;
+        let is_new = !lock(&self.seats).contains_key(&id);
+        ensure!(!is_new || !user.is_of_a_range(), "{id}: a number that was given to another user");
+        Ok(lock(&self.seats).entry(id).or_default().clone())
+    }
+
+    /// Has the server of this seat run, if it does not.
+    fn has_it_run(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<Reply> {
+        let runs = seat.machine.as_mut().is_some_and(|machine| machine.hear());
+        if runs && !seat.is_to_be_his() {
+            return Ok(Reply::Serves);
+        }
+        if seat.is_just_started() {
+            return Ok(Reply::Starting);
+        }
+        if !runs {
+            self.has_gone(seat);
+        }
+        self.begin_his(who, seat)?;
         Ok(Reply::Serves)
     }
 
-    /// Starts one, as the member that the one before was if that was one.
-    fn begin_his(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<()> {
-        loop {
-            seat.started = Some(Instant::now());
-            let (word, came) = match seat.word.take() {
-                Some(word) => word,
-                None => (self.invite(who.0)?, false),
-            };
-            let kept = seat.word.insert((word.clone(), came));
-            let mut machine = self.start(who, (word, came))?;
-            match self.accompany(&mut machine) {
-                Ok(()) => {
-                    kept.1 = true;
-                    seat.machine = Some(machine);
-                    return Ok(());
-                }
-                Err(_) if machine.forgot && came => {
-                    // What only that had is lost to others; a new member begins with nothing.
-                    self.fence(&machine);
-                    seat.word = None;
-                }
-                Err(error) => {
-                    machine.tell(Order::Keep);
-                    machine.outwait(Instant::now() + PATIENCE);
-                    return Err(error);
-                }
-            }
+    /// The process of a seat is gone: another one goes on with what it has left, as the same
+    /// member.
+    fn has_gone(&self, seat: &mut Chair) {
+        let Some(dead) = seat.machine.take() else { return };
+        seat.owes = dead.end.as_ref().is_none_or(|end| end.owes);
+        // One that says why it has ended, or that it has, did so by itself.
+        seat.died = dead.end.is_none() && dead.failed.is_none();
+        if seat.died {
+            say(format_args!("{}: its server is gone; starting another one", dead.host));
         }
     }
 
-    fn fence(&self, machine: &Machine) {
-        let fenced = Client::observe(&self.instance)
-            .and_then(|client| client.fence(machine.invited.me, true));
-        if let Err(error) = fenced {
-            say(format_args!("{}: {error}", machine.host));
-        }
-    }
-
-    /// The server listens a moment after it can be asked.
-    fn invite(&self, user: &User) -> Result<String> {
-        let (client, begin) = (Client::observe(&self.instance)?, Instant::now());
-        let host = host_of(user);
-        let lives = {
-            let mut lives = lock(&self.lives);
-            let lives = lives.entry(user.0.user).or_default();
-            *lives += 1;
-            *lives
-        };
-        ensure!(
-            lives <= LIVES_MAX,
-            "{LIVES_MAX} servers of yours have lost their memory: another one is started once root \
-             has started `terral serve --users` anew"
-        );
-        loop {
-            match client.invite(Some(&user.0)) {
-                Err(error) if error.kind == ErrorKind::Busy && begin.elapsed() < COMING => {}
-                invitation => {
-                    let invitation = invitation?;
-                    let mut hosts = lock(&self.hosts);
-                    hosts.invited(&invitation, &host);
-                    hosts.keep(&self.instance);
-                    return Ok(invitation);
-                }
-            }
-            std::thread::sleep(POLL);
-        }
-    }
-
-    fn start(
-        &self,
-        (user, limits): (&User, &Limits),
-        (invitation, again): (String, bool),
-    ) -> Result<Machine> {
-        let number = terral_server::Invitation::of(&invitation)?.partition.id;
-        *lock(&self.partition) = number;
-        let fresh = RandomState::new().build_hasher().finish();
-        let owner = (user.0.user, user.0.group);
-        instances::make_base_of(owner)?;
-        terral_server::stage_for(&self.target, owner, number, fresh)?;
-        if let Some(name) = user.name() {
-            terral_server::home_for(&self.target, owner, &name, fresh)?;
-        }
-        let service = Service {
-            name: &self.name,
-            named: true,
-            target: Some(&self.target),
-            prefix: Path::new(PREFIX),
-            memory: Some(self.memory),
-            ready: None,
-            port: 0,
-            interface: Some("lo"),
-        };
-        let mut command = Command::new(&self.supply.build.program);
-        command.args(service.words(&self.supply)).arg("--library").arg(&self.supply.build.library);
-        command.args([format!("--user={user}"), format!("--limits={limits}")]);
-        command.args(again.then_some("--again"));
-        command.env_clear().env("PATH", PROGRAMS).current_dir("/");
-        // What it has to say goes through the pipe: root's terminal is not his.
-        command.stderr(Stdio::null());
-        let host = host_of(user);
-        Machine::begun_by(command, (&host, &self.name, true), &self.supply, invitation)
-    }
-
-    /// Waits until it serves, and is in.
-    fn accompany(&self, machine: &mut Machine) -> Result<()> {
-        let (member, begin) = (machine.invited.me, Instant::now());
-        loop {
-            let there = machine.hear();
-            if let Some(why) = &machine.failed {
-                bail!("your server: {why}");
-            }
-            ensure!(there && !machine.forgot, "your server has ended as it started");
-            if machine.stage == Stage::Serves {
-                let status = Client::observe(&self.instance).and_then(|client| client.status());
-                if status.is_ok_and(|status| is_in(&status, member)) {
-                    let took = begin.elapsed().as_millis();
-                    note(format_args!("{}: served, after {took} ms", machine.host));
-                    return Ok(());
-                }
-            }
-            ensure!(begin.elapsed() < COMING, "your server does not reach root's");
-            std::thread::sleep(POLL);
-        }
+    /// Nothing more is begun.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
     }
 
     /// All bring what they owe, then all go.
     fn close(&self, server: Server, signals: &Signals, limit: Option<Duration>) -> Result<u8> {
         let seats = std::mem::take(&mut *lock(&self.seats));
         let users: Vec<u32> = seats.keys().copied().collect();
-        let mut others: Vec<Machine> =
-            seats.into_values().filter_map(|seat| lock(&seat).machine.take()).collect();
+        let (mut others, mut left) = (Vec::new(), false);
+        for seat in seats.into_values() {
+            let mut chair = lock(&seat);
+            others.extend(chair.machine.take());
+            left |= chair.owes;
+        }
         if server.has_ended() {
             end(&mut others, Order::Keep);
             let name = &self.name;
@@ -468,7 +429,7 @@ impl House {
         for user in users {
             let _ = terral_server::unstage_for(&self.target, user, number);
         }
-        let owes = others.iter().any(|one| one.end.as_ref().is_none_or(|end| end.owes));
+        let owes = left || others.iter().any(|one| one.end.as_ref().is_none_or(|end| end.owes));
         if gathered.paid && !owes && gathered.lost.is_empty() {
             return Ok(0);
         }

@@ -106,6 +106,7 @@ pub use terral_format::wire::message::{
 pub use terral_format::wire::person::Person;
 pub use terral_format::wire::placement::{Layout, LayoutPolicy, Placement, STRIPE_UNIT, Stripe};
 pub use terral_format::wire::roster::{Consistency, Policy};
+pub use terral_format::wire::starting::{self, Needed, Started};
 pub use terral_format::wire::status::{
     Losses, LostFile, MemberAnswer, MemberStatus, Membership, Other, PoolStatus,
 };

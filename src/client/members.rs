@@ -5,6 +5,7 @@ use terral_format::wire::message::{Reply, Request};
 use terral_format::wire::person::Person;
 use terral_format::wire::placement::Layout;
 use terral_format::wire::roster::Consistency;
+use terral_format::wire::starting::{Needed, Started};
 use terral_format::{Result, frame};
 
 use crate::client::Client;
@@ -22,6 +23,31 @@ impl Client {
             Reply::Invitation(text) => Ok(text),
             _ => Err(unexpected()),
         }
+    }
+
+    /// What came of users' servers that were to be started, at most
+    /// [`AT_ONCE`](terral_format::wire::starting::AT_ONCE) at a time. Those that are needed now:
+    /// who asks starts them, and asks again soon.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where no user has a server of his own.
+    ///
+    /// [`ErrorKind::Invalid`]: terral_format::ErrorKind::Invalid
+    pub fn starts(&self, came: &[(Needed, Started)]) -> Result<Vec<Needed>> {
+        match self.0.call(Request::Starts(&frame::encode(&came)?))? {
+            Reply::Needed(all) => Ok(all),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// A user is in these groups now: his server, if one is in, speaks for him as he is.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where no user has a server of his own.
+    ///
+    /// [`ErrorKind::Invalid`]: terral_format::ErrorKind::Invalid
+    pub fn speaks_for(&self, user: &Person) -> Result<()> {
+        self.done(Request::Speaks(&frame::encode(user)?))
     }
 
     /// Removes a member from the partition; `dead` if it is known that it does nothing any more.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::ids::{DescriptionSlot, FileSlot, Ino, Member};
+use crate::ids::{DescriptionSlot, Ino, Member};
 pub use crate::wire::attributes::{Attributes, Change, Kind, Name, Seen, gives_rights};
 use crate::wire::capability::{Capability, Operations, Revocation};
 use crate::wire::containers::{Bounded, Container};
@@ -14,12 +14,14 @@ use crate::wire::fencing::Fenced;
 use crate::wire::locks::{HeldLock, LockAsk};
 use crate::wire::login::{CHALLENGE_BYTES, Hidden, Proof, Shown, Whom, Wish};
 pub use crate::wire::manner::{OpenHow, RenameHow, XattrHow};
+pub use crate::wire::opened::{FileRef, OpenFile};
 pub use crate::wire::presentation::Presentation;
+use crate::wire::starting::Needed;
 pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals};
 use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 24;
+pub const PROTOCOL: u32 = 25;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -29,26 +31,6 @@ pub const WAIT_REFRESH_MS: u64 = 1000;
 pub const XATTR_VALUE_MAX: usize = 8 << 10;
 /// Most bytes of a chunk in one answer ([`Reply::Extent`]).
 pub const EXTENT_MAX: u32 = 15 << 10;
-
-/// A file with a record in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRef {
-    /// The file.
-    pub ino: Ino,
-    /// Where its record and header are.
-    pub slot: FileSlot,
-}
-
-/// An open file, as descriptors of it are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenFile {
-    /// The file.
-    pub file: FileRef,
-    /// Its description.
-    pub description: DescriptionSlot,
-    /// What descriptors of that carry.
-    pub nonce: u32,
-}
 
 /// A file, by name or open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -382,6 +364,14 @@ pub enum Request<'a> {
         /// Whether it does.
         is: bool,
     },
+    /// What came of users' servers that were to be started: encoded pairs of
+    /// [`Needed`](super::starting::Needed) and [`Started`](super::starting::Started) →
+    /// [`Reply::Needed`], those that are needed now. Who asks starts them, and asks again soon.
+    /// (`admin`)
+    Starts(&'a [u8]),
+    /// A user, as an encoded [`Person`](super::person::Person), is in these groups now: his server,
+    /// if one is in, speaks for him as he is. (`admin`)
+    Speaks(&'a [u8]),
 }
 
 impl Request<'_> {
@@ -447,6 +437,7 @@ impl Request<'_> {
                 Operations::ADMIN
             }
             Request::Doubts | Request::Resolve { .. } => Operations::ADMIN,
+            Request::Starts(_) | Request::Speaks(_) => Operations::ADMIN,
             Request::Use { access, .. } => Operations(access & 3),
             Request::Far(far) => far.needs(),
             Request::Transact(operations) => transactions::needs(operations),
@@ -476,6 +467,7 @@ impl Request<'_> {
                 | Request::Capability
                 | Request::Revoke(_)
         ) || matches!(self, Request::Containers(_) | Request::SetContainer(_))
+            || matches!(self, Request::Starts(_) | Request::Speaks(_))
             || matches!(self, Request::Doubts | Request::Resolve { .. })
             || self.is_of_identity()
     }
@@ -697,4 +689,6 @@ pub enum Reply {
     Updated(u64),
     /// What is, or was, in doubt on each member, in order.
     Doubts(Vec<MemberDoubts>),
+    /// Users' servers that are needed, at most [`NEEDED_MAX`](super::starting::NEEDED_MAX).
+    Needed(Vec<Needed>),
 }

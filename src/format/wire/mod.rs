@@ -47,6 +47,9 @@ pub mod manner;
 
 pub mod transactions;
 
+pub mod opened;
+pub mod starting;
+
 pub mod message;
 
 pub mod handshake;

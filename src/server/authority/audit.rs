@@ -6,6 +6,7 @@ use terral_format::disk::local::Kept;
 use terral_format::wire::capability::{Capability, Operations, Principal, Revocation};
 use terral_format::wire::containers::{Altered, Container, ContainerName, Entry, Group, Quota};
 use terral_format::wire::credential::CredentialId;
+use terral_format::wire::starting::Needed;
 use terral_format::wire::transactions::TransactionId;
 use terral_format::{Error, ErrorKind};
 
@@ -143,6 +144,14 @@ pub fn resolved(now_s: u64, who: Who, (of, is): (TransactionId, bool), path: &[u
     let rest =
         format!(",\"transaction\":\"{of}\",\"commit\":{is},\"path\":{}", quoted(&shown(path)));
     line(now_s, "resolved", who, &rest)
+}
+
+/// A user's server was started as somebody else looks at what is his, or it was not: why.
+pub fn started_for(now_s: u64, who: Who, needed: Needed, refused: Option<&str>) -> String {
+    let Needed { owner, asker } = needed;
+    let refused = refused.map(|why| format!(",\"refused\":{}", quoted(why)));
+    let rest = format!(",\"owner\":{owner},\"for\":{asker}{}", refused.unwrap_or_default());
+    line(now_s, "started", who, &rest)
 }
 
 /// Something was revoked, and so many sessions may do less now.

@@ -8,6 +8,8 @@
 //! [`State::members`]: crate::core::state::State::members
 
 pub mod control;
+
+pub mod certifying;
 pub mod copies;
 pub mod moving;
 mod numbers;

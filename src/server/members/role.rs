@@ -418,15 +418,6 @@ impl Members {
         self.connected.contains(&member)
     }
 
-    /// There is one from now on, or none.
-    pub fn connects(&mut self, member: Member, is: bool, now: Tick) {
-        if is {
-            self.connected.insert(member);
-        } else if self.connected.remove(&member) && self.connected.is_empty() {
-            self.cut_off = Some(now);
-        }
-    }
-
     /// Another member says something, or asks something of a file.
     pub fn hears(&mut self, now: Tick) {
         self.heard = Some(now);

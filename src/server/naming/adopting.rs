@@ -5,12 +5,14 @@
 //!
 //! Invariant: root's server takes nothing of what is another's but whose it is, from the store
 //! itself; what his server says of it is believed of that name alone. Not here: what a user's
-//! server does that is asked (`sharing/adopting`), and who starts one that has not come.
+//! server does that is asked (`sharing/adopting`), and who starts one that has not come
+//! (`sharing/starting`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Number, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::names::flag;
-use terral_format::wire::attributes::Attributes;
+use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::starting::Needed;
 use terral_format::wire::things::{Child, Look, Outcome};
 use terral_format::{Error, ErrorKind, Result};
 use terral_store::backing::Found;
@@ -20,6 +22,11 @@ use crate::core::paths::refuse;
 use crate::core::state::State;
 use crate::naming::names::Place;
 use crate::naming::{elsewhere, permitting};
+
+/// `r`, `w` and `x` of permission bits.
+const READ: u32 = 4;
+const WRITE: u32 = 2;
+const SEARCH: u32 = 1;
 
 /// Who adopts something.
 pub(super) enum Whose {
@@ -54,23 +61,45 @@ pub(super) fn whose(
         (Some(owner), is) if owner == is => {
             permitting::permit_names_in(state, directory, name).map(|()| Whose::Ours)
         }
-        (Some(0), owner) => theirs(state, caller, (directory, name), owner),
+        (Some(0), _) => theirs(state, caller, (directory, name), found),
         // His rights are not those of whose it is.
         (Some(_), _) => Err(refuse(ErrorKind::Denied, name)),
     }
 }
 
-/// Has the server of its owner adopt it.
+/// Whether somebody may do anything with what was found, but to look that it is there: nobody's
+/// server is started for less.
+fn may_use(caller: &Caller, found: &Found) -> bool {
+    let is = &found.attributes;
+    let uses = match is.kind {
+        Kind::Directory => [READ, SEARCH],
+        Kind::File => [READ, WRITE],
+        // The bits of a link say nothing, and whether it is followed is not known here.
+        _ => return false,
+    };
+    uses.iter().any(|want| caller.person.may(is, *want))
+}
+
+/// Has the server of its owner adopt it, which is started if it is not there. Who asks may search
+/// what leads to it: that was looked at on the way here.
 fn theirs(
     state: &mut State,
     caller: &Caller,
     (directory, name): Place<'_>,
-    owner: u32,
+    found: &Found,
 ) -> Result<Whose> {
-    let now = state.world.now();
-    let server = state.members.as_ref().and_then(|members| members.server_of(owner));
-    let Some(server) = server else {
-        state.members.iter_mut().try_for_each(|members| members.awaits_server(owner, now))?;
+    let (now, owner) = (state.world.now(), found.attributes.uid);
+    let members = state.members.as_ref();
+    let server = members.and_then(|members| members.server_of(owner));
+    let may = may_use(caller, found);
+    // One that is in and away is asked all the same, by who may have none started.
+    let there = |is: &Member| !may || members.is_some_and(|members| members.is_connected(*is));
+    let Some(server) = server.filter(there) else {
+        if !may {
+            return Err(refuse(ErrorKind::Denied, name));
+        }
+        let needed = Needed { owner, asker: caller.person.user };
+        state.members.iter_mut().try_for_each(|members| members.awaits_server(needed, now))?;
         return Err(state.fetches.wait());
     };
     let members = state.members.as_ref();

@@ -27,7 +27,8 @@ use crate::members::requiring;
 use crate::naming::creating;
 use crate::requests::{bounding, contained, logging_in, presenting, routing, status};
 use crate::sessions::clients::session_of;
-use crate::sharing::{carrying, containers, credentials, leasing, revoking, transacting};
+use crate::sharing::{carrying, containers, credentials, leasing, revoking};
+use crate::sharing::{starting, transacting};
 use crate::storage::spill::jobs;
 use crate::storage::{eviction, reclaim};
 
@@ -278,6 +279,7 @@ fn answer(state: &mut State, asked: Asked<'_>, request: Request<'_>) -> Result<(
             let (sessions, deaf) = containers::change(state, who, good.principal, setting)?;
             return Ok((Reply::Revoked { sessions, deaf }, false));
         }
+        Request::Starts(said) => return Ok((starting::hear(state, who, said)?, false)),
         Request::Doubts => return resolved(state, (who, good), None),
         Request::Resolve { of, is } => return resolved(state, (who, good), Some((of, is))),
         Request::Capability if shown.is_some() => {

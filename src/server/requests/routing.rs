@@ -24,7 +24,7 @@ use crate::requests::{executing, far_locks, fencing, late, locking, presenting, 
 use crate::sharing::{
     arriving, batching, borrowing, containers, departing, everywhere, keeping, leaving,
 };
-use crate::sharing::{revoking, safety, staying, succeeding, transacting};
+use crate::sharing::{revoking, safety, starting, staying, succeeding, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -72,6 +72,7 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
             keeping::admits(state, user)?;
             control::invite_whom(state, user)?.text().map(Reply::Invitation)
         }
+        Request::Speaks(user) => starting::speaks(state, user),
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
         Request::Safety(path) => {
             safety::at(state, who, path).map(|safety| Reply::Safety(Box::new(safety)))

@@ -100,7 +100,8 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
     tell(state, input);
     if ticks {
         state.members.iter_mut().for_each(|members| members.count_wants());
-        state.members.iter_mut().for_each(|members| members.look_who_comes());
+        let now = state.world.now();
+        state.members.iter_mut().for_each(|members| members.await_no_longer(now));
         moves::tick(state);
         serving::forget_unwanted(state);
         if adrift::is_abandoned(state) {

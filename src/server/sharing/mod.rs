@@ -29,6 +29,7 @@ pub mod revoking;
 pub mod ruling;
 pub mod safety;
 pub mod serving;
+pub mod starting;
 pub mod staying;
 pub mod succeeding;
 pub mod transacting;

@@ -205,7 +205,7 @@ impl<'s> Links<'s> {
         linking::tick(&mut self.shared.lock_for_links());
         let mut state = self.shared.lock_for_links();
         let now = state.world.now();
-        state.members.iter_mut().for_each(|members| members.nobody_starts_them(now));
+        state.members.iter_mut().for_each(|members| members.does_nobody_start_them(now));
         if state.orphaned || departing::departs(&state) {
             // It ends once the others have been silent for long, or the control has let it go.
             drop(state);

@@ -94,6 +94,12 @@ impl Watcher<'_> {
             watched.is_ok()
         });
         let mut state = self.shared.lock();
+        if state.is_among_users() && !state.orphaned {
+            // Root may have ended its launcher, to have another one go on with what it has: others
+            // need that as if they had just asked for it, whenever they have.
+            let now = state.world.now();
+            state.members.iter_mut().for_each(|members| members.hears(now));
+        }
         (state.finishing, state.orphaned) = (true, true);
         state.attended = self.launcher.is_some();
         self.shared.wake(state);

@@ -45,6 +45,11 @@ impl Pretend {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was written down.
+    pub fn audited(&self) -> String {
+        self.things().audit.clone()
+    }
+
     /// A process begins. Its number also says when.
     pub fn begin(&self) -> u32 {
         let mut things = self.things();

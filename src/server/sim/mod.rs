@@ -401,6 +401,11 @@ impl Sim {
         }
     }
 
+    /// What was written down of who was granted what.
+    pub fn audited(&self) -> String {
+        self.machine.audited()
+    }
+
     /// The server hears of what was deferred.
     pub fn hear(&mut self) {
         let bell = self.kept.regions[1].clone();

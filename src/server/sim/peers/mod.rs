@@ -14,6 +14,7 @@ use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Ta
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
 use terral_format::wire::roster::{self, Control, Partition, Secret};
+use terral_format::wire::starting::Needed;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -48,6 +49,7 @@ mod dir;
 mod exchanging;
 mod fences;
 mod fencing;
+mod for_others;
 mod for_users;
 mod forming;
 mod further;
@@ -135,7 +137,9 @@ struct Peers {
     /// What else goes wrong.
     trouble: Trouble,
     /// Who starts users' servers that are needed.
-    starts: Option<fn(&mut State, u32)>,
+    starts: Option<fn(&mut State, Needed)>,
+    /// Whether each but the first is a user's: who has a session with whom is known then.
+    of_users: bool,
 }
 
 impl Peers {
@@ -179,6 +183,7 @@ impl Peers {
             heir: None,
             trouble: Trouble::default(),
             starts: None,
+            of_users: false,
         }
     }
 
@@ -205,6 +210,7 @@ impl Peers {
         let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
         assert!(heard.is_none_or(|heard| heard.is_ok()));
         if let Input::Connected(with) = input {
+            self.has_session(at, with, true);
             self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
         }
         self.collect(at);
@@ -389,13 +395,7 @@ impl Peers {
     /// Time passes for all of them.
     fn pass(&mut self, time: Duration) {
         self.work_behind(time);
-        if let Some(starts) = self.starts {
-            self.sims[0].with(|server| {
-                let mut state = server.lock();
-                let awaited = state.members.as_ref().map(|members| members.awaited_servers());
-                awaited.into_iter().flatten().for_each(|user| starts(&mut state, user));
-            });
-        }
+        self.start_needed();
         for at in 0..self.sims.len() {
             if !self.is_stopped(at) {
                 self.tell(at, Input::Tick);

@@ -50,6 +50,8 @@ pub(super) fn house(seed: u64) -> Peers {
     let handles = std::iter::once(dir.clone().of_roots()).chain(of_users).enumerate();
     let sims = handles.map(|(at, handle)| Sim::sharing(seed * 100 + at as u64, &handle));
     let mut peers = Peers::of(sims.collect(), Some(dir));
+    peers.of_users = true;
+    peers.meet();
     let users = [None, Some(person(ALICE)), Some(person(BOB))];
     let of = |(at, user): (usize, Option<Person>)| Certificate {
         member: member(at),

@@ -177,17 +177,17 @@ fn a_server_that_has_not_come_is_asked_for_and_waited_for() {
     let awaited = roots(&mut peers, |state| state.members.as_ref().expect("one").awaited_servers());
     assert!(awaited.is_empty());
     // It cannot be started.
-    peers.starts = Some(|state, user| {
+    peers.starts = Some(|state, needed| {
         let (now, why) = (state.world.now(), "no such user".into());
-        state.members.as_mut().expect("one").comes_not(user, why, now);
+        state.members.as_mut().expect("one").comes_not(needed, (why, false), now);
     });
     let error = peers.stat(1, b"all/carols").expect_err("nobody has it");
     assert_eq!(error.kind, ErrorKind::Unauthorized);
     assert!(error.to_string().contains("1003") && error.to_string().contains("no such user"));
     // It is tried again after a while, and comes: here it is bob's, with another user.
-    peers.starts = Some(|state, user| {
+    peers.starts = Some(|state, needed| {
         let of = |(at, user)| Certificate { member: member(at), key: Key([0; 32]), user };
-        let users = [None, Some(person(ALICE)), Some(person(user))];
+        let users = [None, Some(person(ALICE)), Some(person(needed.owner))];
         let certificates = users.into_iter().enumerate().map(of).collect();
         state.record(Membership::Certificates(certificates));
         state.commit().expect("there is room");

@@ -1,0 +1,103 @@
+//! Users' servers that have died are started again, as the members that they were: what they owe is
+//! brought, and who needs what they have does not wait until its user comes.
+//!
+//! Invariants: nobody asks for it, so nobody has it done to another; one that its user has ended,
+//! or that was removed, is not; and one that dies all the time begins less and less (`bounds`). Not
+//! here: as whom it is started (`unasked`), and how (`starting`).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use terral_client::Client;
+use terral_server::Invitation;
+
+use super::bounds::Came;
+use super::for_others::Others;
+use super::{Chair, House, Seat, lock};
+use crate::door::is_seated;
+
+/// How often it is looked who has died.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Others {
+    /// Looks who has died, and whose place is free, until all is over.
+    pub(super) fn look(self: &Arc<Self>) {
+        while !self.house.is_over() {
+            let all: Vec<(u32, Seat)> =
+                lock(&self.house.seats).iter().map(|(user, seat)| (*user, seat.clone())).collect();
+            for (owner, seat) in all {
+                // One that is being started is neither.
+                let Ok(mut chair) = seat.try_lock() else { continue };
+                let runs = self.house.looks_at(&mut chair);
+                let (himself, died) = (chair.himself.is_some(), chair.died);
+                // While it cannot begin.
+                let mut desk = lock(&self.desk);
+                match runs {
+                    true => desk.bounds.lives(owner, Instant::now()),
+                    false => desk.bounds.has_ended(owner),
+                }
+                if himself || !(runs || died) {
+                    desk.bounds.is_not_for_others(owner);
+                }
+                drop((desk, chair));
+                if died {
+                    self.begin_again(owner);
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn begin_again(self: &Arc<Self>, owner: u32) {
+        let mut desk = lock(&self.desk);
+        if !desk.bounds.may_again(owner, Instant::now()) {
+            return;
+        }
+        desk.bounds.begins(owner, None);
+        let own = self.clone();
+        let begun = std::thread::Builder::new().spawn(move || {
+            let begin = Instant::now();
+            let came = match own.house.is_seated(owner) {
+                Some(true) => own.house.run_his(owner).0,
+                Some(false) => Came::Refused,
+                None => Came::Runs,
+            };
+            let now = Instant::now();
+            lock(&own.desk).bounds.came(owner, came, (now - begin, now));
+        });
+        if begun.is_err() {
+            desk.bounds.came(owner, Came::Runs, (Duration::ZERO, Instant::now()));
+        }
+    }
+}
+
+impl House {
+    /// Whether one runs; of one that has died nothing more is waited for.
+    pub(super) fn looks_at(&self, chair: &mut Chair) -> bool {
+        let runs = chair.machine.as_mut().is_some_and(|machine| machine.hear());
+        if chair.machine.is_some() && !runs {
+            self.has_gone(chair);
+        }
+        runs
+    }
+
+    /// Whether one that has died is a member still, as far as root's server says anything of it;
+    /// else nothing is to go on with what it had. `None`: one is being started.
+    fn is_seated(&self, owner: u32) -> Option<bool> {
+        let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return Some(false) };
+        // Root's server is waited for with nothing locked.
+        let word = seat.try_lock().ok()?.word.clone();
+        let Some(Ok(invitation)) = word.as_ref().map(|(word, _)| Invitation::of(word)) else {
+            return Some(false);
+        };
+        let status = Client::observe(&self.instance).and_then(|client| client.status());
+        let is = status.map_or(true, |status| is_seated(&status, invitation.me));
+        if !is {
+            let mut chair = seat.try_lock().ok()?;
+            if chair.word == word {
+                chair.died = false;
+            }
+        }
+        Some(is)
+    }
+}
