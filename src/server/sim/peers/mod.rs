@@ -13,7 +13,7 @@ use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Target};
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
-use terral_format::wire::roster::{self, Control, Partition, Secret};
+use terral_format::wire::roster::{self, Certificate, Control, Partition, Secret};
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -80,6 +80,7 @@ mod tree;
 mod trouble;
 mod updating;
 mod users;
+mod users_apart;
 mod waiting;
 mod walks;
 mod whole;
@@ -134,6 +135,8 @@ struct Peers {
     heir: Option<usize>,
     /// What else goes wrong.
     trouble: Trouble,
+    /// For whom those speak that are in.
+    certificates: Vec<Certificate>,
     /// Who starts users' servers that are needed.
     starts: Option<fn(&mut State, u32)>,
 }
@@ -178,6 +181,7 @@ impl Peers {
             control: 0,
             heir: None,
             trouble: Trouble::default(),
+            certificates: Vec::new(),
             starts: None,
         }
     }
@@ -203,7 +207,7 @@ impl Peers {
 
     fn tell(&mut self, at: usize, input: Input) {
         let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
-        assert!(heard.is_none_or(|heard| heard.is_ok()));
+        assert!(heard.as_ref().is_none_or(|heard| heard.is_ok()), "{at}: {input:?}: {heard:?}");
         if let Input::Connected(with) = input {
             self.sims[at].with(|server| linking::connected(&mut server.lock(), with));
         }
