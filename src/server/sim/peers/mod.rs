@@ -81,6 +81,7 @@ mod trouble;
 mod updating;
 mod users;
 mod users_apart;
+mod users_gone;
 mod waiting;
 mod walks;
 mod whole;
