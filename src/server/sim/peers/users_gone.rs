@@ -20,8 +20,9 @@ fn house(seed: u64) -> Peers {
 }
 
 /// Bob's server has lost its memory, and another one of his comes; dave's was removed before, and
-/// may live, or is in. Who had looked at what bob had goes on, with root's server and with bob's.
-fn goes_on(is_fenced: bool) {
+/// may live, or is in. Who had looked at what bob had goes on, with root's server and with bob's,
+/// though one of them is killed after so many records of its log.
+fn goes_on(is_fenced: bool, killed: Option<(usize, i64)>) {
     let mut peers = house(1);
     peers.make_directory(2, b"bob/d").expect("his own");
     put(&mut peers, 2, b"bob/d/f", b"bob's");
@@ -36,6 +37,9 @@ fn goes_on(is_fenced: bool) {
         removed.insert(3, Verdict::Fenced);
     }
     peers.certificates = certificates(&[ALICE, BOB, DAVE, BOB]);
+    if let Some((at, records)) = killed {
+        peers.sims[at].kill_at(records);
+    }
     peers.remove_too(2, Verdict::Dead, (3, removed));
     peers.make_directory(0, b"all/new").expect("root may");
     assert!(peers.stat(1, b"all/new").is_ok(), "root hears alice's server");
@@ -50,10 +54,19 @@ fn goes_on(is_fenced: bool) {
 
 #[test]
 fn who_had_looked_at_what_a_lost_users_server_had_goes_on() {
-    goes_on(false);
+    goes_on(false, None);
 }
 
 #[test]
 fn a_users_server_that_was_fenced_keeps_nothing_of_others_from_them() {
-    goes_on(true);
+    goes_on(true, None);
+}
+
+#[test]
+fn so_they_do_whoever_is_killed_as_it_hears_of_it() {
+    for at in [0, 1, 4] {
+        for records in 1..=16 {
+            goes_on(records % 2 == 0, Some((at, records)));
+        }
+    }
 }
