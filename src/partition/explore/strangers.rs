@@ -1,5 +1,7 @@
 //! Members that speak for different ones: what is lost of one's, and who of others may live.
 
+use std::time::Duration;
+
 use terral_format::disk::partition::Standing;
 use terral_format::ids::{Epoch, Loan, Member, Operation, ServerId, Thing, Wish};
 use terral_format::moment::Moment;
@@ -99,6 +101,46 @@ fn what_who_is_fenced_may_have_been_shown_is_not_changed_before_its_lease_is_ove
             effects = machine.handle(at, &local, left);
         }
         assert_eq!(effects.contains(&Effect::Go(wish)), goes, "{at:?}: {effects:?}");
+    }
+}
+
+/// The second one may live for a while longer than the third, which may, too, and then is dead. The
+/// first wants to look at what that one decided, and to change it as soon as it has. When it goes,
+/// and what is wanted done first.
+fn waits_for(verdict: Verdict, local: &Apart) -> (Vec<Effect>, Option<Duration>) {
+    let mut machine = told(0, local, table(1, &[0, 1, 2], &[]));
+    let fenced = [(1, Verdict::Fenced), (2, Verdict::Fenced)];
+    machine.handle(NOW, local, Input::Table(table(2, &[0], &fenced)));
+    // All that this server itself has ever promised is over.
+    let said = NOW + Terms::USUAL.promise() * 2;
+    machine.handle(said, local, Input::Tick);
+    let ended = [(1, verdict), (2, Verdict::Fenced)];
+    machine.handle(said, local, Input::Table(table(3, &[0], &ended)));
+    let (lost, wish) = (thing(1), Wish(1));
+    let work = Work::Change(Body::default());
+    let wanted = machine.handle(said, local, Input::Wish { wish, thing: lost, work });
+    let mut goes = machine.handle(said, local, Input::Restored { thing: lost, is: true });
+    for seconds in 0..60 {
+        if goes.contains(&Effect::Go(wish)) {
+            return (wanted, Some(Duration::from_secs(seconds)));
+        }
+        goes = machine.handle(said + Duration::from_secs(seconds + 1), local, Input::Tick);
+    }
+    (wanted, None)
+}
+
+#[test]
+fn who_is_said_to_be_dead_after_a_while_may_have_shown_what_it_had_until_then() {
+    let restores =
+        |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Restore { .. }));
+    for verdict in [Verdict::Dead, Verdict::Left] {
+        let (wanted, goes) = waits_for(verdict, &Apart(&[2]));
+        assert!(restores(&wanted), "{wanted:?}");
+        let goes = goes.expect("it does not wait for ever");
+        assert!(goes >= Terms::USUAL.promise(), "the third may look at it: {goes:?}");
+        // Where both are one user's, nothing is put together of it yet.
+        let (wanted, goes) = waits_for(verdict, &Apart(&[1, 2]));
+        assert!(!restores(&wanted) && goes.is_none(), "{wanted:?}");
     }
 }
 

@@ -70,3 +70,31 @@ fn so_they_do_whoever_is_killed_as_it_hears_of_it() {
         }
     }
 }
+
+#[test]
+fn what_a_users_server_had_is_there_as_it_is_fenced_and_as_it_is_said_to_be_dead() {
+    for killed in [None, Some((0, 3)), Some((4, 3))] {
+        let mut peers = house(1);
+        peers.make_directory(2, b"bob/d").expect("his own");
+        put(&mut peers, 2, b"bob/d/f", b"bob's");
+        super::dir::owes_nothing(&mut peers);
+        assert_eq!(got(&mut peers, 1, b"bob/d/f"), Ok(b"bob's".to_vec()));
+        peers.remove(3, Verdict::Fenced, 2);
+        peers.certificates = certificates(&[ALICE, BOB, DAVE, BOB]);
+        peers.remove_too(2, Verdict::Fenced, (3, [(3, Verdict::Fenced)].into()));
+        for at in [0, 1, 4] {
+            assert_eq!(peers.list(at, b"bob/d").map(|names| names.len()), Ok(1), "{at}");
+            assert_eq!(got(&mut peers, at, b"bob/d/f"), Ok(b"bob's".to_vec()), "{at}");
+        }
+        if let Some((at, records)) = killed {
+            peers.sims[at].kill_at(records);
+        }
+        peers.remove_too(2, Verdict::Dead, (4, [(3, Verdict::Fenced)].into()));
+        put(&mut peers, 4, b"bob/d/new", b"his own");
+        for at in [4, 0, 1] {
+            assert_eq!(peers.list(at, b"bob/d").map(|names| names.len()), Ok(2), "{at}");
+            assert_eq!(got(&mut peers, at, b"bob/d/f"), Ok(b"bob's".to_vec()), "{at}");
+        }
+        touches_only_roots(&peers);
+    }
+}
