@@ -39,7 +39,8 @@ where everybody may what his line says until a list is set. The server's user, a
 Operations are read, write, create, remove, list. Who is bound to a place changes no container.
 
 A container may have a quota (--quota): no more bytes, or files, than that, whoever makes them, the
-server's user too; more is EDQUOT. What is in a container further in counts for it, too.
+server's user too; more is EDQUOT. What is in a container further in counts for it, too. Not where
+each user has a server (`terral serve --users`).
 
 Examples:
   terral container create results --at /terral/results --owner key:alice --allow key:pilot=read,list

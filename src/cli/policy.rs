@@ -38,7 +38,8 @@ one that has more memory free, of two chosen at random. There its bytes are once
 layout=stripe[:N[:SIZE]]: once it is closed its parts of SIZE bytes (2MiB, or a multiple of it) lie
 round over N of the machines that keep files, or all, and who reads it has each from where that is;
 not where the run has a permanent directory. While any pattern says so, all programs of the run ask
-their server before they change names.
+their server before they change names. Layouts are not for where each user has a server (`terral
+serve --users`).
 
 A pattern is a path as programs see it, or relative to that place; `*` and `?` are anything but
 `/`, `**` is any number of directories, [abc] one of these. The last one set that matches a file

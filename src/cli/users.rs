@@ -204,7 +204,7 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
     let name = instances::name_of(&wanted);
     let needed = "--users needs --to DIR, where files of all of them are to arrive";
     let target = permanent_directory(arguments.to.as_deref().context(needed)?)?;
-    terral_server::check_for_users(&target)?;
+    terral_server::check_for_users(&target, RandomState::new().build_hasher().finish())?;
     is_roots_way(&target)?;
     ensure!(
         std::fs::read_to_string(PROTECTED).is_ok_and(|does| does.trim() != "0"),

@@ -220,6 +220,12 @@ pub trait Local {
         true
     }
 
+    /// Whether two members speak for the same: only those lend things to each other, and keep
+    /// copies of each other's for an heir.
+    fn are_for_one(&self, _: Member, _: Member) -> bool {
+        true
+    }
+
     /// Whether a copy is all of a thing, and there for the next process of this server, too: then
     /// it is as good as the thing once that is lost.
     fn keeps_copy(&self, _: Thing) -> bool {

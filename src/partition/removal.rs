@@ -28,8 +28,12 @@ impl Machine {
         // Also who came and went in tables that were skipped: its heir waits for all members.
         let removed: Vec<Member> =
             self.durable.table.removed().filter(|member| !before.is_removed(*member)).collect();
-        // The dead ones among them may have shown something to who was removed and may live.
-        for member in self.durable.table.fenced().filter(|_| !removed.is_empty()) {
+        // Who was alive until now, also after it was removed, may have shown something to who was
+        // removed and may live.
+        let table = &self.durable.table;
+        let ended = |member: Member| before.may_live(member) && !table.may_live(member);
+        let news = !removed.is_empty() || table.removed().any(ended);
+        for member in table.fenced().filter(|_| news) {
             self.leases.entry(member).or_default().inherit(now, &self.terms);
         }
         // By heir, and by the last of those that were removed before it: only that one's heir asks.

@@ -11,8 +11,9 @@ use super::{Borrower, Kind, Stage};
 impl Borrower {
     /// A member was removed: what was its is the heir's to ask for. A copy whose lease lasts is as
     /// good as the thing if that member was dead by then, as it had to wait before it changed the
-    /// thing: it is kept, and not looked at, if the server around has all of it. One that may live
-    /// waits no longer than the lease: its copies are given up. Gives what the heir is to know.
+    /// thing: it is kept, and not looked at, if the server around has all of it, and speaks for
+    /// whom that member did: else nobody asks for it. One that may live waits no longer than the
+    /// lease: its copies are given up. Gives what the heir is to know.
     /// Changes that the member was asked for may have been made, and lost: they fail, unless it has
     /// left in order.
     pub fn removed(
@@ -38,7 +39,8 @@ impl Borrower {
                     out.want(Effect::Publish { thing, access: Access::Nothing });
                     out.recalls.extend(held.leaving.then_some(thing));
                 }
-                if may_live || !cx.local.keeps_copy(thing) {
+                let keeps = cx.local.keeps_copy(thing) && cx.local.are_for_one(cx.me, member);
+                if may_live || !keeps {
                     (held.recalled, held.over) = (true, true);
                     given_up.push(thing);
                 }

@@ -114,6 +114,8 @@ impl Borrower {
         let Some(held) = self.held.get_mut(&thing).filter(|held| held.leaving) else { return };
         let (to, loan) = (held.from, held.loan);
         match held.kind {
+            // Its heir does not take from others what a thing is.
+            Kind::Kept if !cx.local.are_for_one(cx.me, loan.by) => self.drop_copy(thing, cx, out),
             Kind::Whole | Kind::Kept => {
                 let in_use = cx.local.in_use(thing);
                 out.say(to, Message::Return { thing, loan, body, in_use });

@@ -112,7 +112,8 @@ impl Decider {
         let Some(entry) = self.entries.get_mut(&thing) else { return };
         let Hold::Lost(member) = entry.hold else { return };
         if is && is_restored(thing, cx) {
-            entry.hold = here();
+            // Who may live, and speaks for others, may go by what it was shown.
+            entry.hold = inherited(cx);
             self.advance(thing, None, cx, out);
             return;
         }
@@ -142,8 +143,10 @@ impl Decider {
     }
 }
 
-/// Whether a lost thing is put together from what others know. Not while a member that was removed
-/// may live: its clients may still be told of changes of it.
+/// Whether a lost thing is put together from what others know. Not while a member that was removed,
+/// and could have had it, may live: its clients may still be told of changes of it.
 pub(super) fn is_restored(thing: Thing, cx: &Context<'_>) -> bool {
-    cx.table.fenced().next().is_none() && cx.local.may_be_restored(thing)
+    let born = thing.number().born();
+    let had = |member: Member| cx.local.are_for_one(member, born);
+    !cx.table.fenced().any(had) && cx.local.may_be_restored(thing)
 }

@@ -21,6 +21,7 @@ mod server;
 mod settling;
 mod skipped;
 mod step;
+mod strangers;
 mod two_phases;
 mod walks;
 mod ways;

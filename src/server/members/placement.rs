@@ -12,12 +12,27 @@ use terral_format::{Error, ErrorKind, Result};
 use super::{control, policies, roles};
 use crate::core::state::State;
 
-/// Members that are in and keep bytes of new files, in order; none if this server is alone.
+/// Members that are in and keep bytes of new files of who asks here, in order; none if this server
+/// is alone.
 pub fn storage_servers(state: &State) -> Vec<Member> {
     let Some(members) = &state.members else { return Vec::new() };
     let roster = members.roster();
     let all = roster.seats.iter().map(|seat| seat.member);
-    all.filter(|it| roster.is_in(*it) && roster.placement.stores(*it)).collect()
+    let keeps = |it: &Member| roster.is_in(*it) && roster.placement.stores(*it);
+    all.filter(|it| keeps(it) && members.is_ours(*it)).collect()
+}
+
+/// Refuses what machines do for each other where each user has a server, which does it for nobody
+/// else.
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`].
+pub fn not_among_users(state: &State, what: &str) -> Result<()> {
+    let context = || format!("{what}: not where each user has a server (`terral serve --users`)");
+    match state.owner() {
+        Some(_) => Err(Error::new(ErrorKind::Unsupported, context())),
+        None => Ok(()),
+    }
 }
 
 /// A member keeps bytes of new files from now on, or does not; from the first time that this is
@@ -25,8 +40,9 @@ pub fn storage_servers(state: &State) -> Vec<Member> {
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, or nobody would keep any;
-/// [`ErrorKind::NotFound`] if there is no such member.
+/// [`ErrorKind::NotFound`] if there is no such member; those of [`not_among_users`].
 pub fn set_role(state: &mut State, member: Member, stores: bool) -> Result<()> {
+    not_among_users(state, "roles")?;
     let mut roster = control::own_roster(state)?;
     if !roster.is_in(member) {
         let context = format!("{member}: no server of this run");
@@ -62,8 +78,11 @@ pub fn set_role(state: &mut State, member: Member, stores: bool) -> Result<()> {
 /// # Errors
 /// As those of [`policies::set`]; [`ErrorKind::NotFound`] if there is no such member, too, and
 /// [`ErrorKind::Invalid`] if it keeps no bytes; [`ErrorKind::Unsupported`] for files that are
-/// striped where they are brought to a permanent directory.
+/// striped where they are brought to a permanent directory; those of [`not_among_users`].
 pub fn set_layout(state: &mut State, pattern: &str, layout: Option<Layout>) -> Result<()> {
+    if layout.is_some() {
+        not_among_users(state, "layouts")?;
+    }
     let mut roster = control::own_roster(state)?;
     if let Some(Layout::One(member)) = layout {
         let refuse = |kind, why: &str| Err(Error::new(kind, format!("{member}: {why}")));

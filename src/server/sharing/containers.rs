@@ -19,7 +19,7 @@ use terral_format::{Result, frame};
 use crate::authority::audit::{self, Who};
 use crate::authority::containers::Changes;
 use crate::core::state::State;
-use crate::members::control;
+use crate::members::{control, placement};
 use crate::sharing::{keeping, leasing, revoking};
 
 /// Those of containers.
@@ -57,6 +57,10 @@ pub fn change(
 fn here(state: &mut State, who: Who, by: Principal, setting: &Setting) -> Result<u32> {
     let server = Principal::User(state.machine.user());
     let Changes { altered, quota } = state.authz.containers.changes(by, server, setting)?;
+    if quota.as_ref().is_some_and(|(_, quota)| *quota != Quota::NONE) {
+        // Each server would have a part of it that is as large as root's.
+        placement::not_among_users(state, "quotas")?;
+    }
     let nothing = Revocation::Operations(Operations(0));
     let Revoked { what, epoch } = state.authz.revocation(nothing)?;
     let now_s = state.world.wall_s();

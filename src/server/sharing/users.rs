@@ -78,6 +78,11 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
                 *body = is(state, from, *thing, body)?;
             }
             Message::Done { answer: Ok(body), .. } => *body = answers(state, from, body)?,
+            // A copy of what a removed member had goes to the heir. What it says of that is not
+            // believed: it has it no more, and that is all.
+            Message::Return { thing, loan, .. } if !is_own(state, loan.by) => {
+                *message = Message::Dropped { thing: *thing, loan: *loan };
+            }
             // It has nothing of others', nor they anything of its.
             Message::Lend { .. } | Message::Return { .. } | Message::Looked { .. } => {
                 return Err(Error::new(ErrorKind::Malformed, "what nobody has lent"));
@@ -94,6 +99,10 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
         }
     }
     Ok(frame)
+}
+
+fn is_own(state: &State, member: Member) -> bool {
+    state.members.as_ref().is_some_and(|members| members.me() == member)
 }
 
 /// Whether no such thing is known here, and it stands for nothing else.

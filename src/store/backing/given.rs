@@ -18,50 +18,15 @@ use super::sign::name_of;
 use super::{STAGING, own_way};
 
 /// May be done by its owner only.
-const PRIVATE: u32 = 0o700;
+pub(super) const PRIVATE: u32 = 0o700;
 const OTHERS_WRITE: u32 = 0o022;
 /// What is made here is called so until it has its name.
-const MAKING: &[u8] = b"for-";
+pub(super) const MAKING: &[u8] = b"for-";
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// A user: his number, and his group's.
 pub type Owner = (u32, u32);
-
-/// Whether each of several users may have a server on the permanent directory at this path. What
-/// root was killed over as it was making something is removed.
-///
-/// # Errors
-/// [`ErrorKind::Denied`] if it is not root's, or others may make names in it;
-/// [`ErrorKind::Unsupported`] if names are not given there only where nothing is, and exchanged.
-pub fn check_for_users(path: &Path) -> Result<()> {
-    let root = Root::of_one(path)?;
-    let home = make_staging(&root)?;
-    let fail = |error: Errno| root.failed("stage in", STAGING, error);
-    for entry in rustix::fs::Dir::read_from(&home).map_err(fail)? {
-        let name = entry.map_err(fail)?.file_name().to_bytes().to_vec();
-        if name.starts_with(MAKING) {
-            remove_all(&home, &name).map_err(fail)?;
-        }
-    }
-    let [one, other] = [&b"for-one"[..], b"for-other"];
-    let tried = (|| {
-        for name in [one, other] {
-            rustix::fs::mkdirat(&home, name, Mode::from_raw_mode(PRIVATE))?;
-        }
-        let taken = rustix::fs::renameat_with(&home, one, &home, other, RenameFlags::NOREPLACE);
-        let swapped = rustix::fs::renameat_with(&home, one, &home, other, RenameFlags::EXCHANGE);
-        Ok(taken == Err(Errno::EXIST) && swapped.is_ok())
-    })();
-    for name in [one, other] {
-        let _ = remove_all(&home, name);
-    }
-    if tried.map_err(fail)? {
-        return Ok(());
-    }
-    let what = "its file system gives no name only where nothing is (renameat2)";
-    Err(Error::new(ErrorKind::Unsupported, format!("{}: {what}", root.describe())))
-}
 
 /// The staging directory of a user, with the sign in it by which his server knows the directory;
 /// `fresh`: random bits, of each call others.
@@ -82,9 +47,16 @@ pub fn stage_for(path: &Path, owner: Owner, sign: u128, fresh: u64) -> Result<()
             Err(error) => Err(error),
         }
     };
-    match staging_there(&root, owner.0)? {
-        Some(home) => signed(&home).map_err(fail),
-        None => give(&root, owner, (&name, fresh), signed)?.map_err(fail),
+    if let Some(home) = staging_there(&root, owner.0)? {
+        return signed(&home).map_err(fail);
+    }
+    match give(&root, owner, (&name, fresh), signed)? {
+        // Another process of root's has given him one meanwhile.
+        Err(Errno::EXIST) => match staging_there(&root, owner.0)? {
+            Some(home) => signed(&home).map_err(fail),
+            None => Err(fail(Errno::EXIST)),
+        },
+        made => made.map_err(fail),
     }
 }
 
@@ -173,7 +145,7 @@ fn staging_there(root: &Root, user: u32) -> Result<Option<OwnedFd>> {
 }
 
 /// Removes something that was made here, which nobody else could reach: a directory with files.
-fn remove_all(home: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+pub(super) fn remove_all(home: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
     let directory = match rustix::fs::openat(home, name, DIRECTORY, Mode::empty()) {
         Ok(directory) => directory,
         Err(Errno::NOENT) => return Ok(()),
@@ -192,7 +164,8 @@ fn remove_all(home: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
-    use super::{check_for_users, home_for, stage_for, unstage_for};
+    use super::super::for_users::check_for_users;
+    use super::{home_for, stage_for, unstage_for};
 
     const OWNER: super::Owner = (65534, 65534);
 
@@ -202,7 +175,7 @@ mod tests {
             return;
         }
         let home = tempfile::tempdir().expect("temporary directory");
-        check_for_users(home.path()).expect("a file system of this machine");
+        check_for_users(home.path(), 1).expect("a file system of this machine");
         let look = |name: &str| std::fs::symlink_metadata(home.path().join(name)).expect("there");
         home_for(home.path(), OWNER, "someone", 1).expect("root may");
         assert_eq!((look("someone").uid(), look("someone").mode() & 0o7777), (65534, 0o700));
@@ -224,9 +197,29 @@ mod tests {
         assert!(std::fs::symlink_metadata(home.path().join(".terral-65534")).is_err());
         std::fs::create_dir(home.path().join(".terral-65534")).expect("made");
         stage_for(home.path(), OWNER, 7, 4).expect_err("it is root's");
-        // Root was killed.
-        std::fs::create_dir(home.path().join(".terral/for-65534.00")).expect("made");
-        check_for_users(home.path()).expect("a file system of this machine");
+    }
+
+    #[test]
+    fn those_who_give_him_a_staging_directory_at_once_give_him_one() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let home = tempfile::tempdir().expect("temporary directory");
+        for turn in 0..50u64 {
+            let barrier = std::sync::Barrier::new(4);
+            std::thread::scope(|scope| {
+                for root in 0..4 {
+                    let (path, barrier) = (home.path(), &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        stage_for(path, OWNER, 7, turn << 8 | root).expect("root may");
+                    });
+                }
+            });
+            let sign = home.path().join(".terral-65534").join(super::name_of(7));
+            assert_eq!(std::fs::symlink_metadata(sign).expect("there").uid(), 65534);
+            unstage_for(home.path(), 65534, 7).expect("root may");
+        }
         assert_eq!(std::fs::read_dir(home.path().join(".terral")).expect("there").count(), 0);
     }
 }

@@ -34,6 +34,8 @@ mod sign;
 
 mod given;
 
+mod for_users;
+
 mod staged;
 
 mod update;
@@ -54,7 +56,8 @@ pub mod conformance;
 #[cfg(test)]
 mod tests;
 
-pub use given::{Owner, check_for_users, home_for, stage_for, unstage_for};
+pub use for_users::check_for_users;
+pub use given::{Owner, home_for, stage_for, unstage_for};
 pub use name_sink::{NameSink, Touched};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
 pub use source::{Found, Listing, Source, Xattrs};

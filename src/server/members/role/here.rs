@@ -66,6 +66,11 @@ impl Local for Here<'_> {
         !self.users.contains_key(&member)
     }
 
+    fn are_for_one(&self, one: Member, other: Member) -> bool {
+        let user_of = |member: Member| self.users.get(&member).map(|person| person.user);
+        user_of(one) == user_of(other)
+    }
+
     /// A directory goes to who decides it once the permanent store has what it is owed of names:
     /// who only looks does not wait for that.
     fn is_settled(&self, thing: Thing) -> bool {

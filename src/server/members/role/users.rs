@@ -47,6 +47,13 @@ impl Members {
         self.users.get(&member)
     }
 
+    /// Whether a member speaks for whom this one does: for the same user, or as this one for nobody
+    /// alone.
+    pub fn is_ours(&self, member: Member) -> bool {
+        let user_of = |member: Member| self.user_of(member).map(|person| person.user);
+        user_of(member) == user_of(self.me())
+    }
+
     /// About how many bytes a member was told that it has not taken yet.
     pub fn untaken(&self, member: Member) -> usize {
         match &self.part {

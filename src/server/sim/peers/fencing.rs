@@ -81,7 +81,8 @@ impl Peers {
         let removed = [(dead, Verdict::Dead)].into();
         let heir = self.heir.unwrap_or(self.control);
         let roster = roster_by(heir, (self.sims.len(), 2), &removed);
-        self.hears_roster(at, &roster);
+        let certificates = self.certificates.clone();
+        self.hears_roster(at, &Roster { certificates, ..roster });
     }
 
     /// Those that are in hear that another one is none any more.
@@ -108,6 +109,7 @@ impl Peers {
         removed.insert(out, verdict);
         let heir = self.heir.unwrap_or(self.control);
         let roster = roster_by(heir, (count, version), &removed);
+        let roster = Roster { certificates: self.certificates.clone(), ..roster };
         for at in (0..count).filter(|at| !removed.contains_key(at)) {
             self.hears_roster(at, &roster);
         }

@@ -384,6 +384,11 @@ fn he_has_nothing_of_others_nor_anybody_anything_of_his() {
             let heard = admitted(&mut peers, message).map(drop);
             assert_eq!(heard.map_err(|error| error.kind), Err(ErrorKind::Malformed), "{thing:?}");
         }
+        // What a member had lent that is removed goes to its heir: that is nothing to anybody.
+        let loan = terral_format::ids::Loan { by: member(7), number: 1 };
+        let back = Message::Return { thing, loan, body: Body::default(), in_use: false };
+        let heard = admitted(&mut peers, back).expect("it may be honest");
+        assert_eq!(heard, Message::Dropped { thing, loan });
         // Nor does he show what is not his.
         let show = Message::Show { operation, thing, loan, body: Some(Body::default()) };
         assert_eq!(admitted(&mut peers, show).is_ok(), thing == all[2], "{thing:?}");

@@ -13,8 +13,12 @@ use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Target};
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
+<<<<<<< HEAD
 use terral_format::wire::roster::{self, Control, Partition, Secret};
 use terral_format::wire::starting::Needed;
+=======
+use terral_format::wire::roster::{self, Certificate, Control, Partition, Secret};
+>>>>>>> groups3
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -82,6 +86,8 @@ mod tree;
 mod trouble;
 mod updating;
 mod users;
+mod users_apart;
+mod users_gone;
 mod waiting;
 mod walks;
 mod whole;
@@ -136,6 +142,8 @@ struct Peers {
     heir: Option<usize>,
     /// What else goes wrong.
     trouble: Trouble,
+    /// For whom those speak that are in.
+    certificates: Vec<Certificate>,
     /// Who starts users' servers that are needed.
     starts: Option<fn(&mut State, Needed)>,
     /// Whether each but the first is a user's: who has a session with whom is known then.
@@ -182,6 +190,7 @@ impl Peers {
             control: 0,
             heir: None,
             trouble: Trouble::default(),
+            certificates: Vec::new(),
             starts: None,
             of_users: false,
         }
@@ -208,7 +217,7 @@ impl Peers {
 
     fn tell(&mut self, at: usize, input: Input) {
         let heard = self.sims[at].with(|server| carrying::hear(&mut server.lock(), input.clone()));
-        assert!(heard.is_none_or(|heard| heard.is_ok()));
+        assert!(heard.as_ref().is_none_or(|heard| heard.is_ok()), "{at}: {input:?}: {heard:?}");
         if let Input::Connected(with) = input {
             self.has_session(at, with, true);
             self.sims[at].with(|server| linking::connected(&mut server.lock(), with));

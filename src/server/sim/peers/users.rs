@@ -45,32 +45,49 @@ pub(super) fn gives(dir: &Scripted, path: &[u8], (owner, mode): (u32, u32)) {
 
 /// Root's server, alice's and bob's. Each touches the store with its user's rights.
 pub(super) fn house(seed: u64) -> Peers {
+    house_of(seed, &[ALICE, BOB])
+}
+
+/// The same for these users.
+pub(super) fn house_of(seed: u64, users: &[u32]) -> Peers {
     let dir = store(seed);
-    let of_users = [ALICE, BOB].map(|user| dir.clone().of_user(user));
+    let of_users = users.iter().map(|user| dir.clone().of_user(*user));
     let handles = std::iter::once(dir.clone().of_roots()).chain(of_users).enumerate();
     let sims = handles.map(|(at, handle)| Sim::sharing(seed * 100 + at as u64, &handle));
     let mut peers = Peers::of(sims.collect(), Some(dir));
     peers.of_users = true;
     peers.meet();
-    let users = [None, Some(person(ALICE)), Some(person(BOB))];
+    peers.certificates = certificates(users);
+    peers.know_certificates();
+    for (at, user) in (1..).zip(users) {
+        let client = peers.clients[at];
+        peers.sims[at].become_user(client, *user);
+    }
+    peers
+}
+
+impl Peers {
+    /// Each knows for whom all speak.
+    pub(super) fn know_certificates(&mut self) {
+        for sim in &mut self.sims {
+            sim.with(|server| {
+                let mut state = server.lock();
+                state.record(Membership::Certificates(self.certificates.clone()));
+                state.commit().expect("there is room");
+            });
+        }
+    }
+}
+
+/// Of root's server, and one each of these users.
+pub(super) fn certificates(users: &[u32]) -> Vec<Certificate> {
+    let users = std::iter::once(None).chain(users.iter().copied().map(person).map(Some));
     let of = |(at, user): (usize, Option<Person>)| Certificate {
         member: member(at),
         key: Key([0; 32]),
         user,
     };
-    let certificates: Vec<_> = users.into_iter().enumerate().map(of).collect();
-    for sim in &mut peers.sims {
-        sim.with(|server| {
-            let mut state = server.lock();
-            state.record(Membership::Certificates(certificates.clone()));
-            state.commit().expect("there is room");
-        });
-    }
-    for (at, user) in [(1, ALICE), (2, BOB)] {
-        let client = peers.clients[at];
-        peers.sims[at].become_user(client, user);
-    }
-    peers
+    users.enumerate().map(of).collect()
 }
 
 /// Root's server was to touch nothing in the store that is another's.
