@@ -168,7 +168,12 @@ impl Roster {
 
     /// Whether a member speaks for one user alone.
     pub fn is_users(&self, member: Member) -> bool {
-        self.certificate(member).is_some_and(|certificate| certificate.user.is_some())
+        self.user_of(member).is_some()
+    }
+
+    /// The user for whom alone a member speaks, if it does.
+    pub fn user_of(&self, member: Member) -> Option<u32> {
+        Some(self.certificate(member)?.user.as_ref()?.user)
     }
 
     /// Whether a member is in.

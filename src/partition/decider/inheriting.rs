@@ -50,7 +50,8 @@ impl Decider {
         }
         self.unheard.take_unless(|(_, from), ()| *from != member);
         if cx.table.successor(member) == Some((cx.me, Some(member))) {
-            let heard = cx.table.present().filter(|from| cx.local.is_trusted(*from));
+            // Nobody else has had any of it.
+            let heard = cx.table.present().filter(|from| cx.local.are_for_one(cx.me, *from));
             heard.for_each(|from| _ = self.unheard.insert((member, from), ()));
         }
         self.resume(cx, out);

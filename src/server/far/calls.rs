@@ -81,7 +81,7 @@ fn read_anywhere(
 ) -> Result<(Vec<u8>, bool)> {
     let members = state.members.as_ref();
     // A user's server says of nobody that he keeps something.
-    let direct = members.is_some_and(|members| members.user_of(file.born()).is_none());
+    let direct = members.is_some_and(|members| members.stranger(file.born()).is_none());
     let act = Act::Read { at, bytes: whole as u32, kept: false, direct };
     if !is_asked(state, file, Step::ReadWhole) {
         let (member, size) = match ask(state, (file, act), Step::Read, |_| Behind::Nothing)? {

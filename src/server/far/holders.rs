@@ -81,7 +81,7 @@ pub fn may_be_open(state: &mut State, ino: Ino) -> bool {
     let was_shown = state.starts > 1 || state.far.holders.shown.contains(&ino);
     let members = state.members.as_ref().filter(|_| was_shown);
     // A user's server says itself what it has open, or has it no more: it need never answer.
-    let others = members.map(|it| it.others().into_iter().filter(|of| it.user_of(*of).is_none()));
+    let others = members.map(|it| it.others().into_iter().filter(|of| it.stranger(*of).is_none()));
     let others: Vec<Member> = others.into_iter().flatten().collect();
     if others.is_empty() || !does(Step::AskHolders) {
         return false;

@@ -10,7 +10,7 @@ pub(super) fn may_keep(state: &State, member: Member) -> bool {
     let Some(members) = &state.members else { return false };
     let is_out =
         state.far.removed_of(member).is_some() || state.far.stripes.leaving.contains(&member);
-    !is_out && members.user_of(member).is_none()
+    !is_out && members.is_ours(member)
 }
 
 /// Where a chunk is to be: where its file's layout says, or, if that member cannot keep anything,
@@ -36,7 +36,7 @@ pub(super) fn goes_on(state: &mut State, ino: Ino, index: u64, with: Member) -> 
     if state.finishing {
         return false;
     }
-    let is_users = state.members.as_ref().is_some_and(|members| members.user_of(with).is_some());
+    let is_users = state.members.as_ref().is_some_and(|members| members.stranger(with).is_some());
     // What is a user's server's word is looked at here, and nobody else waits for it. What is not
     // striped has no keeper.
     if is_users || keeper(state, ino, index).is_none() {

@@ -44,7 +44,7 @@ pub fn take_questions(
 /// As those of [`Answer::read`]: the session is to be cut then; and if the log cannot be written.
 pub fn answered(state: &mut State, from: Member, frame: &[u8]) -> Result<()> {
     let (mut answer, bytes) = Answer::read(frame)?;
-    let is_users = state.members.as_ref().is_some_and(|members| members.user_of(from).is_some());
+    let is_users = state.members.as_ref().is_some_and(|members| members.stranger(from).is_some());
     if is_users {
         answer.result = answer.result.map_err(super::users::failed);
     }

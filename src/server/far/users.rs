@@ -13,6 +13,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::desk::{Admitted, Payload};
+use crate::naming::permitting;
 
 /// `r` and `w` of permission bits.
 const READ: u32 = 4;
@@ -31,7 +32,7 @@ const ENODEV: i32 = 19;
 /// [`ErrorKind::Malformed`] for what is no question.
 pub fn admit(state: &State, from: Member, frame: Payload) -> Result<Admitted> {
     let members = state.members.as_ref();
-    let Some(user) = members.and_then(|members| members.user_of(from)) else {
+    let Some(user) = members.and_then(|members| members.stranger(from)) else {
         return Ok(Admitted::whole(frame));
     };
     let (question, _) = Question::read(&frame)?;
@@ -157,7 +158,7 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         let lost = !names.is_empty() && names.into_iter().all(his);
         return if lost { Ok(()) } else { Err(denied()) };
     };
-    if all & WRITE != 0 && !is_at_home(state, ino) {
+    if all & WRITE != 0 && !permitting::is_at_home(state, ino) {
         return Err(denied());
     }
     if all | any == 0 || is.uid == user.user {
@@ -169,16 +170,6 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         true => Ok(()),
         false => Err(denied()),
     }
-}
-
-/// Whether a file that was born here is only in directories that were: what is written to another
-/// one could not arrive.
-fn is_at_home(state: &State, ino: Ino) -> bool {
-    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
-        return true;
-    };
-    let born_here = |at: Ino| members.number(at).is_some_and(|at| members.is_born_here(at));
-    state.names.names_of(ino).into_iter().all(|(parent, _)| born_here(parent))
 }
 
 /// A few words, for somebody's terminal.

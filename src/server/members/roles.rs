@@ -58,10 +58,14 @@ pub fn heir(roster: &Roster, gone: &[Member], control: Member) -> Member {
     heirs(roster, gone, control).first().copied().unwrap_or(control)
 }
 
-/// All who might, in this order; the control last.
+/// All who might, in this order; the control last. What a user's server has decided his others go
+/// on with, if there are any: for the control it is what nobody has decided.
 pub fn heirs(roster: &Roster, gone: &[Member], control: Member) -> Vec<Member> {
     let mut all = Vec::new();
-    if is_authority(roster, control) {
+    if let Some(user) = gone.first().and_then(|first| roster.user_of(*first)) {
+        let is_his = |member: &Member| roster.user_of(*member) == Some(user);
+        all.extend(have_come(roster, gone).filter(is_his));
+    } else if is_authority(roster, control) {
         all.extend(others(roster, gone));
         all.sort_by_key(|member| !roster.placement.stores(*member));
     }
@@ -82,10 +86,15 @@ pub fn is_last_storage(roster: &Roster, member: Member, control: Member) -> bool
 
 /// Members that have come, are trusted with all, and are not of the authority.
 fn others(roster: &Roster, gone: &[Member]) -> Vec<Member> {
+    let may = |member: &Member| !is_authority(roster, *member) && !roster.is_users(*member);
+    have_come(roster, gone).filter(may).collect()
+}
+
+/// Members that are in, and have come, but for these.
+fn have_come(roster: &Roster, gone: &[Member]) -> impl Iterator<Item = Member> {
     let is_in = roster.seats.iter().filter(|seat| roster.is_in(seat.member));
     let others = is_in.filter(|seat| !gone.contains(&seat.member) && !seat.addresses.is_empty());
-    let may = |member: &Member| !is_authority(roster, *member) && !roster.is_users(*member);
-    others.map(|seat| seat.member).filter(may).collect()
+    others.map(|seat| seat.member)
 }
 
 #[cfg(test)]

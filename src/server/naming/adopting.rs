@@ -9,7 +9,7 @@
 //! (`sharing/starting`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
 use terral_format::local::names::flag;
 use terral_format::wire::attributes::{Attributes, Kind};
 use terral_format::wire::starting::Needed;
@@ -36,13 +36,18 @@ pub(super) enum Whose {
     Theirs(Attributes, Child),
 }
 
-/// Whether something was a user's whose server has lost its memory, and is a member no more.
+/// Whether something was a user's whose server has lost its memory, and is a member no more, and
+/// none of his goes on with what that decided.
 pub fn is_orphaned(state: &State, ino: Ino) -> bool {
     let Some(members) = state.members.as_ref().filter(|_| state.owner() == Some(0)) else {
         return false;
     };
-    let home = members.number(ino).map(|number| number.born());
-    home.is_some_and(|home| home != members.me() && !members.is_in(home))
+    let is = |number: Number| {
+        let decider = members.decider(Thing::File(number));
+        let his = |decider: Member| members.are_for_one(number.born(), decider);
+        !members.is_ours(number.born()) && !decider.is_some_and(his)
+    };
+    members.number(ino).is_some_and(is)
 }
 
 /// Whose something is that was found in the store, in a directory that is here.
@@ -114,13 +119,16 @@ fn theirs(
     let told = elsewhere::told_of(state, caller, asked, Look::Adopt(way, name.into()));
     match told.map_err(not_new)? {
         Outcome::Step(looks, Some(child)) => {
-            let known = state.members.as_ref().and_then(|members| members.place(child.number));
+            let members = state.members.as_ref();
+            let known = members.and_then(|members| members.place(child.number));
             let known = known.and_then(|ino| state.names.inode(ino));
             // So that no directory is in two places, nor anything two things.
             let is_free = known.is_none_or(|inode| {
                 inode.kind == child.kind && !(inode.is_directory() && inode.is(flag::NAMED))
             });
-            let is_his = child.number.born() == server && child.number.counted() != 0;
+            let born = child.number.born();
+            let is_his = members.is_some_and(|members| members.are_for_one(born, server));
+            let is_his = is_his && child.number.counted() != 0;
             match is_his && is_free && child.name == name {
                 true => Ok(Whose::Theirs(looks, child)),
                 false => Err(malformed()),

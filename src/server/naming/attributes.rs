@@ -42,7 +42,7 @@ fn stays_his(state: &State, ino: Ino, change: &Change) -> Result<()> {
     };
     let home = members.number(ino).map(|number| number.born());
     let user = home.filter(|home| *home != members.me()).and_then(|home| members.user_of(home));
-    let is_roots = state.owner() == Some(0) && home == Some(members.me());
+    let is_roots = state.owner() == Some(0) && home.is_some_and(|home| members.is_ours(home));
     let opens = |mode: u32| is_directory(state, ino) && !permitting::is_roots_way(mode);
     let gives = |user: &Person| {
         let group = change.gid.is_some_and(|gid| !user.is_in(gid));

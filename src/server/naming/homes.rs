@@ -215,6 +215,23 @@ pub(super) fn moves_by_itself(state: &State) -> bool {
     state.owner().is_some_and(|owner| owner != 0)
 }
 
+/// Refuses a move, unless it stays where it is and nobody else has anything of it, to a server whose
+/// user has others: two of them could make a circle, and what another one brings would go where it
+/// was.
+///
+/// # Errors
+/// [`ErrorKind::CrossDevice`].
+pub(super) fn permit_own_move(state: &State, stays: bool) -> Result<()> {
+    let has_others = state
+        .members
+        .as_ref()
+        .is_some_and(|members| members.others().into_iter().any(|other| members.is_ours(other)));
+    match has_others && !stays {
+        true => Err(refuse(ErrorKind::CrossDevice, b"a directory of several servers of a user")),
+        false => Ok(()),
+    }
+}
+
 /// What this server moves for another request is there, and all know.
 ///
 /// # Errors

@@ -168,7 +168,8 @@ pub(super) fn permit_moves(
         return Ok(());
     }
     if homes::moves_by_itself(state) {
-        return Ok(());
+        let stays = alone && (!directory || from.0 == to.0);
+        return homes::permit_own_move(state, stays);
     }
     if !alone || from.0 != to.0 {
         homes::lock_moves(state, false)?;

@@ -95,7 +95,11 @@ pub fn is_at_home(state: &State, ino: Ino) -> bool {
         return true;
     };
     let home = |ino: Ino| members.number(ino).map(|number| number.born());
-    state.names.names_of(ino).into_iter().all(|(parent, _)| home(parent) == home(ino))
+    let is_his = |parent: Ino| match (home(parent), home(ino)) {
+        (Some(parent), Some(is)) => members.are_for_one(parent, is),
+        (parent, is) => parent == is,
+    };
+    state.names.names_of(ino).into_iter().all(|(parent, _)| is_his(parent))
 }
 
 /// Refuses who may not change the names of a directory, and all where it was removed since it was
@@ -110,8 +114,8 @@ pub fn permit_change_in(state: &State, caller: &Caller, directory: Ino, path: &[
     }
 }
 
-/// Refuses to change names, where each user has a server, but those of a directory that was born
-/// here: its owner's server alone changes them, whatever the bits say.
+/// Refuses to change names, where each user has servers, but those of a directory that was born
+/// among his own: its owner's servers alone change them, whatever the bits say.
 ///
 /// # Errors
 /// [`ErrorKind::Denied`].
@@ -130,12 +134,12 @@ pub fn permit_names_of(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
     if is_own(state, ino) { Ok(()) } else { Err(not_permitted(path)) }
 }
 
-/// Whether something was born here, where each user has a server.
+/// Whether something was born at one of this server's user's, where each user has servers.
 fn is_own(state: &State, ino: Ino) -> bool {
     let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
         return true;
     };
-    members.number(ino).is_some_and(|number| members.is_born_here(number))
+    members.number(ino).is_some_and(|number| members.is_born_among_ours(number))
 }
 
 /// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).

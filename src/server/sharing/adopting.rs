@@ -5,7 +5,7 @@
 //! server names: nobody else has it do that. Not here: who asks (`naming/adopting`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Number, ROOT};
+use terral_format::ids::{Ino, Number, ROOT, Thing};
 use terral_format::wire::attributes::Kind;
 use terral_format::wire::things::{Child, Outcome};
 use terral_format::{Error, ErrorKind, Result};
@@ -47,11 +47,16 @@ pub fn adopt(state: &mut State, way: &[(Number, Vec<u8>)], name: &[u8]) -> Resul
     Ok(Outcome::Step(looks, bodies::told(state, name.into(), &inode)))
 }
 
-/// What has the name here, if that was born here.
+/// What has the name here, if it was born here, or at one whose heir this is.
 fn known(state: &State, parent: Ino, name: &[u8]) -> Option<Ino> {
     let members = state.members.as_ref()?;
     let ino = state.names.child_here(parent, name)?;
-    members.number(ino).filter(|number| members.is_born_here(*number)).map(|_| ino)
+    let decides = |number: &Number| {
+        let decider = members.decider(Thing::File(*number));
+        decider == Some(members.me()) && members.is_born_among_ours(*number)
+    };
+    members.number(ino).filter(|number| members.is_born_here(*number) || decides(number))?;
+    Some(ino)
 }
 
 /// The directory that these lead to, as whoever has them says.

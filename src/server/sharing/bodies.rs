@@ -211,7 +211,12 @@ pub fn has_names(
         state.record(Membership::Unnamed { parent, name });
         left.push(inode.ino);
     }
-    let has_users = state.is_among_users();
+    let members = state.members.as_ref();
+    let of_ours = members.is_none_or(|members| {
+        let home = members.number(parent).map(|number| number.born());
+        home.is_some_and(|home| members.is_ours(home))
+    });
+    let has_users = state.is_among_users() && !of_ours;
     for (name, child) in names {
         let ino = elsewhere::place(state, &child)?;
         // What a user's server may have said of it is nothing that its home does not know.

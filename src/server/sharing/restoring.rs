@@ -53,7 +53,7 @@ fn gather(state: &mut State, thing: Thing, of: Option<Member>) -> Result<()> {
         return Ok(());
     }
     // What a user's server says of it does not count.
-    let others = members.others().into_iter().filter(|other| members.user_of(*other).is_none());
+    let others = members.others().into_iter().filter(|other| members.is_ours(*other));
     let (since, others) = (state.world.now(), others.collect::<Vec<_>>());
     let waits = others.into_iter().map(|other| (other, Vec::new())).collect();
     let restoring = Restoring { of, since, asked: since, waits, known: Vec::new() };

@@ -308,7 +308,8 @@ fn theirs(state: &State, person: &Person) -> Who {
 
 fn change(state: &mut State, whose: Whose<'_>, thing: Thing, body: &Body) -> Result<Outcome> {
     let (from, user) = whose;
-    let by = user_wants::change_of(state, user, thing, body)?;
+    let of_ours = state.members.as_ref().is_none_or(|members| members.is_ours(from));
+    let by = user_wants::change_of(state, (of_ours, user), thing, body)?;
     let caller = caller(&by)?;
     if let Change::Xattr { name, value, how } = &by.what {
         let set = (name.as_slice(), value.as_deref(), *how);

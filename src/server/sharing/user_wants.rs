@@ -85,19 +85,20 @@ pub fn may_look(state: &mut State, user: &Person, thing: Thing, look: &mut Look)
     }
 }
 
-/// What a member wants changed, whose user, if it speaks for one alone, may change that.
+/// What a member wants changed, which is one of this server's user's own (`of_ours`), or may be
+/// another's, who may change that then.
 ///
 /// # Errors
-/// As those of [`may_look`]; [`ErrorKind::Malformed`]; [`ErrorKind::Unauthorized`] for names, where
-/// each user has a server: nobody else changes them.
+/// As those of [`may_look`]; [`ErrorKind::Malformed`]; [`ErrorKind::Unauthorized`] for names: only
+/// his own servers change those.
 pub fn change_of(
     state: &mut State,
-    user: Option<&Person>,
+    (of_ours, user): (bool, Option<&Person>),
     thing: Thing,
     body: &Body,
 ) -> Result<By<Change>> {
     let by = By::<Change>::of(body)?;
-    if changes_names(&by.what) && (user.is_some() || state.is_among_users()) {
+    if changes_names(&by.what) && !of_ours {
         return Err(refused("names of another user's"));
     }
     if let Some(user) = user {

@@ -32,9 +32,41 @@ const TOLD_MAX: usize = 16;
 const NAME_MAX: usize = 255;
 const TEXT_MAX: usize = 4096;
 
-/// The user whose server a member is, if it speaks for him alone.
+/// The user whose server a member is, if it speaks for him alone, and this one does not.
 pub fn of(state: &State, member: Member) -> Option<Person> {
-    state.members.as_ref().and_then(|members| members.user_of(member)).cloned()
+    state.members.as_ref().and_then(|members| members.stranger(member)).cloned()
+}
+
+/// Whether two members speak for the same.
+fn are_for_one(state: &State, one: Member, other: Member) -> bool {
+    state.members.as_ref().is_some_and(|members| members.are_for_one(one, other))
+}
+
+/// As whom a member of this server's own user asks: as him, whatever it says.
+fn asks_as_its_user(state: &State, frame: &mut Frame) -> Result<()> {
+    let user = state.members.as_ref().and_then(|members| members.user_of(frame.from)).cloned();
+    let Some(user) = user else { return Ok(()) };
+    for message in &mut frame.messages {
+        asks_as(message, &user)?;
+        if let Message::Want { work: Work::Look(body) | Work::Find(body), .. }
+        | Message::Ask { look: body, .. } = message
+            && matches!(By::<Look>::of(body)?.what, Look::Adopt(..))
+        {
+            let what = "what only root's servers have adopted";
+            return Err(Error::new(ErrorKind::Malformed, what));
+        }
+    }
+    Ok(())
+}
+
+fn asks_as(message: &mut Message, user: &Person) -> Result<()> {
+    match message {
+        Message::Want { work: Work::Look(body) | Work::Find(body), .. }
+        | Message::Ask { look: body, .. } => *body = asks::<Look>(body, user)?,
+        Message::Want { work: Work::Change(body), .. } => *body = asks::<Change>(body, user)?,
+        _ => {}
+    }
+    Ok(())
 }
 
 /// A frame of a member, as far as it may say what is in it.
@@ -42,7 +74,10 @@ pub fn of(state: &State, member: Member) -> Option<Person> {
 /// # Errors
 /// [`ErrorKind::Malformed`] for what no such member sends.
 pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
-    let Some(user) = of(state, frame.from) else { return Ok(frame) };
+    let Some(user) = of(state, frame.from) else {
+        asks_as_its_user(state, &mut frame)?;
+        return Ok(frame);
+    };
     let from = (frame.from, &user);
     let wants = wants(&frame);
     if state.members.as_mut().is_some_and(|members| {
@@ -70,10 +105,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
                 *thing = Thing::File(nothing);
             }
         }
+        asks_as(message, &user)?;
         match message {
-            Message::Want { work: Work::Look(body) | Work::Find(body), .. }
-            | Message::Ask { look: body, .. } => *body = asks::<Look>(body, &user)?,
-            Message::Want { work: Work::Change(body), .. } => *body = asks::<Change>(body, &user)?,
             Message::Show { thing, body: Some(body), .. } => {
                 *body = is(state, from, *thing, body)?;
             }
@@ -91,7 +124,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
                 held.clear();
                 *more = false;
             }
-            Message::Want { work: Work::Take, .. }
+            Message::Want { .. }
+            | Message::Ask { .. }
             | Message::Show { .. }
             | Message::Done { .. }
             | Message::Recall { .. }
@@ -146,7 +180,7 @@ fn asks<T: Asked>(body: &Body, user: &Person) -> Result<Body> {
 
 /// What a thing of its is.
 fn is(state: &State, from: (Member, &Person), thing: Thing, body: &Body) -> Result<Body> {
-    if thing.number().born() != from.0 {
+    if !is_of_its(state, from.0, thing.number()) {
         return Err(Error::new(ErrorKind::Malformed, "what somebody else has"));
     }
     if body.bytes().is_empty() {
@@ -196,7 +230,9 @@ fn answers(state: &State, from: (Member, &Person), body: &Body) -> Result<Body> 
             });
             Outcome::Names(names, last)
         }
-        Outcome::Done(number) => Outcome::Done(number.filter(|it| it.born() == from.0)),
+        Outcome::Done(number) => {
+            Outcome::Done(number.filter(|it| are_for_one(state, it.born(), from.0)))
+        }
         Outcome::Safety(mut safety) => {
             has_owner(&mut safety.attributes, from.1);
             safety.failure.iter_mut().for_each(be_plain);
@@ -235,13 +271,21 @@ fn has_owner(attributes: &mut Attributes, user: &Person) {
     attributes.size = attributes.size.min(FILE_BYTES_MAX);
 }
 
-/// Whether a name in a directory of its may be one, and stand for that: for what was born at it,
-/// and is what it was.
+/// Whether a member may say what something is: it decides that, or did, and it was one of those
+/// that speak for its user at which it was born.
+fn is_of_its(state: &State, from: Member, number: Number) -> bool {
+    let decider = state.members.as_ref().and_then(|members| members.decider(Thing::File(number)));
+    let decides = number.born() == from || decider == Some(from);
+    decides && are_for_one(state, number.born(), from)
+}
+
+/// Whether a name in a directory of its may be one, and stand for that: for what was born at one
+/// that speaks for its user, and is what it was.
 fn is_its(state: &State, from: Member, child: &Child) -> bool {
     let place = state.members.as_ref().and_then(|members| members.place(child.number));
     let known = place.and_then(|ino| state.names.inode(ino));
     let is = known.is_none_or(|inode| inode.kind == child.kind);
-    let own = child.number.born() == from && child.number.counted() != 0;
+    let own = are_for_one(state, child.number.born(), from) && child.number.counted() != 0;
     is && own && is_named(child)
 }
 

@@ -111,12 +111,12 @@ fn too_many(why: &str) -> Error {
 }
 
 impl Members {
-    /// The member that speaks for this user alone, if one is in.
+    /// The first member that speaks for this user alone, if one is in.
     pub fn server_of(&self, user: u32) -> Option<Member> {
         let Part::Runs(machine) = &self.part else { return None };
         let is_his = |member: &Member| self.user_of(*member).is_some_and(|his| his.user == user);
-        // The last one, if one before it has begun with nothing.
-        machine.durable().members().filter(is_his).max()
+        // The same for all who ask, so that nothing of his has two homes.
+        machine.durable().members().filter(is_his).min()
     }
 
     /// Users with whose servers there are sessions.

@@ -55,15 +55,17 @@ impl Local for Here<'_> {
     }
 
     /// A member without the role storage has nothing that would be lost with it: it asks. Where
-    /// each user has a server, nobody has what is another's: root's has nothing of a user's.
+    /// each user has servers, nobody has what is another's: root's have nothing of a user's.
     fn may_go(&self, thing: Thing, to: Member, how: Giving) -> bool {
-        let keeps = self.placement.stores(to) || how != Giving::Lend;
-        let stays = self.state.is_among_users() && how != Giving::Show;
-        keeps && !stays && self.users.get(&to).is_none_or(|user| self.may_have(user, thing, how))
+        if self.are_for_one(self.numbers.me(), to) {
+            return self.placement.stores(to) || how != Giving::Lend;
+        }
+        let sees = self.users.get(&to).is_none_or(|user| self.may_have(user, thing, how));
+        how == Giving::Show && sees
     }
 
     fn is_trusted(&self, member: Member) -> bool {
-        !self.users.contains_key(&member)
+        !self.users.contains_key(&member) || self.are_for_one(self.numbers.me(), member)
     }
 
     fn are_for_one(&self, one: Member, other: Member) -> bool {

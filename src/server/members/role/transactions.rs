@@ -246,7 +246,7 @@ impl Members {
             (!answers, homes.contains(member), *member < self.me(), *member)
         };
         let others = self.others().into_iter();
-        others.filter(|member| self.user_of(*member).is_none()).min_by_key(rank)
+        others.filter(|member| self.is_ours(*member)).min_by_key(rank)
     }
 
     /// It decides none any more: what was prepared for it is undone once that is asked about.

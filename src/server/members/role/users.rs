@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::{Member, Thing};
+use terral_format::ids::{Member, Number, Thing};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::Certificate;
 use terral_partition::effect::Giving;
@@ -48,10 +48,26 @@ impl Members {
     }
 
     /// Whether a member speaks for whom this one does: for the same user, or as this one for nobody
-    /// alone.
+    /// alone. To each other these are what members are where there are no users.
     pub fn is_ours(&self, member: Member) -> bool {
+        self.are_for_one(member, self.me())
+    }
+
+    /// Whether two members speak for the same.
+    pub fn are_for_one(&self, one: Member, other: Member) -> bool {
         let user_of = |member: Member| self.user_of(member).map(|person| person.user);
-        user_of(member) == user_of(self.me())
+        user_of(one) == user_of(other)
+    }
+
+    /// For whom alone a member speaks, if this one does not: what it wants and says is looked at.
+    /// Who speaks for nobody alone is nobody's stranger.
+    pub fn stranger(&self, member: Member) -> Option<&Person> {
+        self.user_of(member).filter(|_| !self.is_ours(member))
+    }
+
+    /// Whether a number was born at one of those that speak for whom this one does.
+    pub fn is_born_among_ours(&self, number: Number) -> bool {
+        self.is_ours(number.born())
     }
 
     /// About how many bytes a member was told that it has not taken yet.

@@ -140,7 +140,7 @@ fn nothing_is_made_for_him_which_root_would_have_to_bring() {
         let what = Changed::Make(b"n".to_vec(), Made { kind, mode: 0o644, text });
         let body = By { person: person(BOB), what }.body().expect("fits");
         roots(&mut peers, |state| {
-            user_wants::change_of(state, Some(&person(BOB)), all, &body).map(drop)
+            user_wants::change_of(state, (false, Some(&person(BOB))), all, &body).map(drop)
         })
     };
     for (kind, text) in [

@@ -13,12 +13,8 @@ use terral_format::wire::far::{self, Said};
 use terral_format::wire::message::{Kind, Name, OpenHow, Reply, Request, Seen, Target};
 use terral_format::wire::peers::Frame;
 use terral_format::wire::remembered::Memory;
-<<<<<<< HEAD
-use terral_format::wire::roster::{self, Control, Partition, Secret};
-use terral_format::wire::starting::Needed;
-=======
 use terral_format::wire::roster::{self, Certificate, Control, Partition, Secret};
->>>>>>> groups3
+use terral_format::wire::starting::Needed;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_partition::effect::Input;
 use terral_partition::members::{Standing, Table};
@@ -88,6 +84,7 @@ mod updating;
 mod users;
 mod users_apart;
 mod users_gone;
+mod users_of_machines;
 mod waiting;
 mod walks;
 mod whole;

@@ -50,18 +50,27 @@ pub(super) fn house(seed: u64) -> Peers {
 
 /// The same for these users.
 pub(super) fn house_of(seed: u64, users: &[u32]) -> Peers {
+    let of_users = users.iter().copied().map(Some);
+    house_for(seed, &std::iter::once(None).chain(of_users).collect::<Vec<_>>())
+}
+
+/// A server for each of these, who is root if he is nobody alone.
+pub(super) fn house_for(seed: u64, users: &[Option<u32>]) -> Peers {
     let dir = store(seed);
-    let of_users = users.iter().map(|user| dir.clone().of_user(*user));
-    let handles = std::iter::once(dir.clone().of_roots()).chain(of_users).enumerate();
+    let handle = |user: &Option<u32>| match user {
+        None => dir.clone().of_roots(),
+        Some(user) => dir.clone().of_user(*user),
+    };
+    let handles = users.iter().map(handle).enumerate();
     let sims = handles.map(|(at, handle)| Sim::sharing(seed * 100 + at as u64, &handle));
     let mut peers = Peers::of(sims.collect(), Some(dir));
     peers.of_users = true;
     peers.meet();
-    peers.certificates = certificates(users);
+    peers.certificates = certificates_for(users);
     peers.know_certificates();
-    for (at, user) in (1..).zip(users) {
+    for (at, user) in users.iter().enumerate() {
         let client = peers.clients[at];
-        peers.sims[at].become_user(client, *user);
+        user.iter().for_each(|user| peers.sims[at].become_user(client, *user));
     }
     peers
 }
@@ -81,13 +90,17 @@ impl Peers {
 
 /// Of root's server, and one each of these users.
 pub(super) fn certificates(users: &[u32]) -> Vec<Certificate> {
-    let users = std::iter::once(None).chain(users.iter().copied().map(person).map(Some));
-    let of = |(at, user): (usize, Option<Person>)| Certificate {
+    let of_users = users.iter().copied().map(Some);
+    certificates_for(&std::iter::once(None).chain(of_users).collect::<Vec<_>>())
+}
+
+fn certificates_for(users: &[Option<u32>]) -> Vec<Certificate> {
+    let of = |(at, user): (usize, &Option<u32>)| Certificate {
         member: member(at),
         key: Key([0; 32]),
-        user,
+        user: user.map(person),
     };
-    users.enumerate().map(of).collect()
+    users.iter().enumerate().map(of).collect()
 }
 
 /// Root's server was to touch nothing in the store that is another's.

@@ -12,7 +12,7 @@ use terral_store::backing::NameSink;
 
 use super::dir::owes_nothing;
 use super::users::{
-    ALICE, BOB, gives, got, house, is_denied, person, put, rename, roots, set_mode,
+    ALICE, BOB, gives, got, house, house_for, is_denied, person, put, rename, roots, set_mode,
     touches_only_roots,
 };
 use super::{Peers, member, walk_all};
@@ -206,7 +206,7 @@ fn a_server_that_has_not_come_is_asked_for_and_waited_for() {
 
 /// What one of them does at random, with files, directories and links of all of them.
 fn act(peers: &mut Peers, draw: &mut impl FnMut(u64) -> u64) {
-    let at = draw(3) as usize;
+    let at = draw(peers.sims.len() as u64) as usize;
     let mut path = || {
         let top = [&b"alice"[..], b"bob", b"all", b"roots"][draw(4) as usize].to_vec();
         let names = (0..draw(3)).map(|_| vec![b'a' + draw(3) as u8]);
@@ -261,13 +261,22 @@ fn pranks(peers: &Peers, draw: &mut impl FnMut(u64) -> u64) {
 }
 
 fn walk(seed: u64, kills: bool, bends: bool) -> u64 {
-    let mut peers = house(seed);
+    walks(seed, house(seed), (kills, bends))
+}
+
+/// The same where root and alice have two servers each.
+fn walk_of_machines(seed: u64, kills: bool) -> u64 {
+    let users = [None, Some(ALICE), Some(BOB), None, Some(ALICE)];
+    walks(seed, house_for(seed, &users), (kills, false))
+}
+
+fn walks(seed: u64, mut peers: Peers, (kills, bends): (bool, bool)) -> u64 {
     peers.make_directory(0, b"roots").expect("root may");
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
     for _ in 0..100 {
         if kills && draw(5) == 0 {
-            let at = draw(3) as usize;
+            let at = draw(peers.sims.len() as u64) as usize;
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         if bends && draw(2) == 0 {
@@ -309,6 +318,16 @@ fn and_when_users_rename_in_the_store_itself() {
 }
 
 #[test]
+fn so_it_is_on_several_machines() {
+    walk_all(30, |seed| [walk_of_machines(seed, false)]);
+}
+
+#[test]
+fn so_it_is_on_several_machines_when_servers_die() {
+    walk_all(20, |seed| [walk_of_machines(seed, true)]);
+}
+
+#[test]
 fn a_member_more_of_a_user_counts_from_then_on() {
     let mut peers = house(45);
     let server_of = |peers: &mut Peers, user| {
@@ -323,5 +342,5 @@ fn a_member_more_of_a_user_counts_from_then_on() {
         state.record(Membership::Certificates(certificates));
         state.commit().expect("there is room");
     });
-    assert_eq!(server_of(&mut peers, BOB), Some(member(2)), "the last one");
+    assert_eq!(server_of(&mut peers, BOB), Some(member(1)), "the same for all who ask");
 }
