@@ -13,7 +13,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::desk::{Admitted, Payload};
-use crate::naming::permitting;
+use crate::members::at_home;
 
 /// `r` and `w` of permission bits.
 const READ: u32 = 4;
@@ -158,7 +158,7 @@ fn may(state: &State, user: &Person, file: Number, act: &Act) -> Result<()> {
         let lost = !names.is_empty() && names.into_iter().all(his);
         return if lost { Ok(()) } else { Err(denied()) };
     };
-    if all & WRITE != 0 && !permitting::is_at_home(state, ino) {
+    if all & WRITE != 0 && !at_home::is_at_home(state, ino) {
         return Err(denied());
     }
     if all | any == 0 || is.uid == user.user {

@@ -9,6 +9,7 @@
 
 pub mod control;
 
+pub mod at_home;
 pub mod certifying;
 pub mod copies;
 pub mod moving;

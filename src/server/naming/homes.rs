@@ -215,9 +215,9 @@ pub(super) fn moves_by_itself(state: &State) -> bool {
     state.owner().is_some_and(|owner| owner != 0)
 }
 
-/// Refuses a move, unless it stays where it is and nobody else has anything of it, to a server whose
-/// user has others: two of them could make a circle, and what another one brings would go where it
-/// was.
+/// Refuses a move, unless it stays where it is and nobody else has anything of it, to a server
+/// whose user has others: two of them could make a circle, and what another one brings would go
+/// where it was.
 ///
 /// # Errors
 /// [`ErrorKind::CrossDevice`].

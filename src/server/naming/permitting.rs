@@ -9,6 +9,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
 use crate::core::state::State;
+use crate::members::at_home;
 use crate::naming::names::Names;
 
 /// Write permission of others.
@@ -83,23 +84,10 @@ pub fn permit_opening(
 /// server: no new version of it could get its name there.
 pub fn permit_writing(state: &State, ino: Ino, how: OpenHow, path: &[u8]) -> Result<()> {
     let writes = u64::from(how.access) & access::WRITE != 0 || how.truncate;
-    match writes && !is_at_home(state, ino) {
+    match writes && !at_home::is_at_home(state, ino) {
         true => Err(Error::new(ErrorKind::Denied, shown(path))),
         false => Ok(()),
     }
-}
-
-/// Whether something is only in directories of whose it is, where each user has a server.
-pub fn is_at_home(state: &State, ino: Ino) -> bool {
-    let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
-        return true;
-    };
-    let home = |ino: Ino| members.number(ino).map(|number| number.born());
-    let is_his = |parent: Ino| match (home(parent), home(ino)) {
-        (Some(parent), Some(is)) => members.are_for_one(parent, is),
-        (parent, is) => parent == is,
-    };
-    state.names.names_of(ino).into_iter().all(|(parent, _)| is_his(parent))
 }
 
 /// Refuses who may not change the names of a directory, and all where it was removed since it was
