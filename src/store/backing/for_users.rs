@@ -15,7 +15,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::STAGING;
 use super::beneath::Root;
-use super::given::{MAKING, PRIVATE, remove_all};
+use super::given::{MAKING, PRIVATE, remove_all, while_taken_away};
 use super::home::make_staging;
 
 /// Who makes something takes less than this by far: what is older was left. By the clock of the
@@ -46,23 +46,35 @@ fn check(
     let root = Root::of_one(path)?;
     let home = make_staging(&root)?;
     let fail = |error: Errno| root.failed("stage in", STAGING, error);
-    let name = |what: &str| [MAKING, format!("{what}.{fresh:016x}").as_bytes()].concat();
-    let all = ["one", "other", "none"].map(name);
-    let [one, other, none] = &all;
-    let tried = (|| {
-        for name in [one, other] {
-            rustix::fs::mkdirat(&home, &**name, Mode::from_raw_mode(PRIVATE))?;
+    let tried = while_taken_away(|turn| {
+        let name = |what: &str| {
+            let name = format!("{what}.{fresh:016x}.{turn}");
+            [MAKING, name.as_bytes()].concat()
+        };
+        let all = ["one", "other", "none"].map(name);
+        let [one, other, none] = &all;
+        let tried = (|| {
+            for name in [one, other] {
+                rustix::fs::mkdirat(&home, &**name, Mode::from_raw_mode(PRIVATE))?;
+            }
+            remove_left(&home, (one, &name("gone")), left)?;
+            // Onto what is not there: else the kernel refuses before it asks the file system.
+            for (from, to, how) in
+                [(one, none, RenameFlags::NOREPLACE), (none, other, RenameFlags::EXCHANGE)]
+            {
+                match rename(&home, from, to, how) {
+                    Ok(()) => {}
+                    Err(Errno::NOENT) => return Err(Errno::NOENT),
+                    Err(_) => return Ok(false),
+                }
+            }
+            Ok(true)
+        })();
+        for name in &all {
+            let _ = remove_all(&home, name);
         }
-        remove_left(&home, one, left)?;
-        // Where something is, the kernel refuses before it asks the file system.
-        let taken = rename(&home, one, other, RenameFlags::NOREPLACE);
-        let given = rename(&home, one, none, RenameFlags::NOREPLACE);
-        let swapped = rename(&home, none, other, RenameFlags::EXCHANGE);
-        Ok(taken == Err(Errno::EXIST) && given.is_ok() && swapped.is_ok())
-    })();
-    for name in &all {
-        let _ = remove_all(&home, name);
-    }
+        tried
+    });
     if tried.map_err(fail)? {
         return Ok(());
     }
@@ -70,8 +82,14 @@ fn check(
     Err(Error::new(ErrorKind::Unsupported, format!("{}: {what}", root.describe())))
 }
 
-/// Removes what was being made for users so long before `new` was.
-fn remove_left(home: &OwnedFd, new: &[u8], left: Duration) -> rustix::io::Result<()> {
+/// Removes what was being made for users so long before `new` was. Each gets another name first,
+/// which nobody gives anything by: so who is slow to give it has given all of it, or finds that it
+/// is away.
+fn remove_left(
+    home: &OwnedFd,
+    (new, aside): (&[u8], &[u8]),
+    left: Duration,
+) -> rustix::io::Result<()> {
     let made = |name: &[u8]| {
         let found = rustix::fs::statat(home, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let nanos = i128::from(found.st_ctime) * 1_000_000_000 + i128::from(found.st_ctime_nsec);
@@ -82,8 +100,11 @@ fn remove_left(home: &OwnedFd, new: &[u8], left: Duration) -> rustix::io::Result
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         // Another one may remove it at the same time.
-        if name.starts_with(MAKING) && made(name).is_ok_and(|made| now - made > left) {
-            let _ = remove_all(home, name);
+        if name.starts_with(MAKING)
+            && made(name).is_ok_and(|made| now - made > left)
+            && rustix::fs::renameat(home, name, home, aside).is_ok()
+        {
+            let _ = remove_all(home, aside);
         }
     }
     Ok(())

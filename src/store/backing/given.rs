@@ -20,6 +20,8 @@ use super::{STAGING, own_way};
 /// May be done by its owner only.
 pub(super) const PRIVATE: u32 = 0o700;
 const OTHERS_WRITE: u32 = 0o022;
+/// Who stands still for an hour is one in a million; this often in a row nobody does.
+const TRIES: u32 = 16;
 /// What is made here is called so until it has its name.
 pub(super) const MAKING: &[u8] = b"for-";
 const DIRECTORY: OFlags =
@@ -109,19 +111,35 @@ fn give(
     let home = make_staging(root)?;
     let fail = |error: Errno| root.failed("make", name, error);
     let directory = own_way::way(&root.open()?, b"", 0).map_err(fail)?;
-    let made = [MAKING, format!("{}.{fresh:016x}", owner.0).as_bytes()].concat();
-    let given = (|| {
-        rustix::fs::mkdirat(&home, &*made, Mode::from_raw_mode(PRIVATE))?;
-        let new = rustix::fs::openat(&home, &*made, DIRECTORY, Mode::empty())?;
-        prepare(&new)?;
-        rustix::fs::fchmod(&new, Mode::from_raw_mode(PRIVATE))?;
-        is_given(&new, owner)?;
-        rustix::fs::renameat_with(&home, &*made, &directory, name, RenameFlags::NOREPLACE)
-    })();
-    if given.is_err() {
-        let _ = remove_all(&home, &made);
+    Ok(while_taken_away(|turn| {
+        let made = [MAKING, format!("{}.{fresh:016x}.{turn}", owner.0).as_bytes()].concat();
+        let given = (|| {
+            rustix::fs::mkdirat(&home, &*made, Mode::from_raw_mode(PRIVATE))?;
+            let new = rustix::fs::openat(&home, &*made, DIRECTORY, Mode::empty())?;
+            prepare(&new)?;
+            rustix::fs::fchmod(&new, Mode::from_raw_mode(PRIVATE))?;
+            is_given(&new, owner)?;
+            rustix::fs::renameat_with(&home, &*made, &directory, name, RenameFlags::NOREPLACE)
+        })();
+        if given.is_err() {
+            let _ = remove_all(&home, &made);
+        }
+        given
+    }))
+}
+
+/// Makes something anew, by another name each time, while another process of root's takes it for
+/// what was left there, and away.
+pub(super) fn while_taken_away<T>(
+    mut make: impl FnMut(u32) -> rustix::io::Result<T>,
+) -> rustix::io::Result<T> {
+    for turn in 1..TRIES {
+        match make(turn) {
+            Err(Errno::NOENT) => {}
+            made => return made,
+        }
     }
-    Ok(given)
+    make(TRIES)
 }
 
 /// The staging directory of a user, if there is one.

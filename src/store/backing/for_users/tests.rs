@@ -7,6 +7,8 @@ use rustix::fs::{Access, AtFlags, RenameFlags};
 use rustix::io::Errno;
 use terral_format::{ErrorKind, Result};
 
+use super::super::given::stage_for;
+use super::super::sign::name_of;
 use super::{LEFT, check, check_for_users};
 
 /// On a file system that refuses these flags: the kernel looks whether something is there.
@@ -18,6 +20,12 @@ fn on_one_without(path: &Path, refused: RenameFlags) -> Result<()> {
             how if refused.contains(how) => Err(Errno::INVAL),
             how => rustix::fs::renameat_with(home, from, home, to, how),
         }
+    })
+}
+
+fn check_left(path: &Path, fresh: u64, left: Duration) -> Result<()> {
+    check(path, fresh, left, |home, from, to, how| {
+        rustix::fs::renameat_with(home, from, home, to, how)
     })
 }
 
@@ -60,10 +68,7 @@ fn who_starts_takes_away_what_was_left_and_nothing_that_another_is_making() {
     // Root was killed over them.
     std::thread::sleep(Duration::from_millis(50));
     let none = Duration::from_millis(20);
-    check(home.path(), 3, none, |home, from, to, how| {
-        rustix::fs::renameat_with(home, from, home, to, how)
-    })
-    .expect("a file system of this machine");
+    check_left(home.path(), 3, none).expect("a file system of this machine");
     assert!(staged(home.path()).is_empty());
 }
 
@@ -83,4 +88,39 @@ fn those_that_start_at_once_keep_nobody_from_it() {
             });
         }
     });
+}
+
+/// Who gives a user something is as slow as that: another process of root's takes it for left.
+#[test]
+fn what_is_taken_away_while_it_is_given_is_given_all_the_same_and_whole() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("temporary directory");
+    let (path, done) = (home.path(), std::sync::atomic::AtomicBool::new(false));
+    let owner = (65534, 65534);
+    std::thread::scope(|scope| {
+        for root in 0..3u64 {
+            let done = &done;
+            scope.spawn(move || {
+                let mut turn = 0;
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    turn += 1;
+                    check_left(path, root << 32 | turn, Duration::ZERO).expect("it may");
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+        }
+        let mut lost = Vec::new();
+        for turn in 0..300 {
+            let staged = stage_for(path, owner, 7, turn << 40);
+            let sign = path.join(".terral-65534").join(name_of(7)).exists();
+            lost.extend((staged.is_err() || !sign).then_some((turn, staged)));
+            let _ = std::fs::remove_dir_all(path.join(".terral-65534"));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(lost.is_empty(), "{} of them: {:?}", lost.len(), lost.first());
+    });
+    check_left(path, 9, Duration::ZERO).expect("it may");
+    assert!(staged(path).is_empty());
 }
