@@ -16,9 +16,7 @@ use crate::existing::{Existing, Shared};
 use crate::sparse::Sparse;
 
 mod block;
-
 pub mod directory;
-
 pub mod disk;
 
 pub use block::Block;
