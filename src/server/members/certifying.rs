@@ -1,7 +1,8 @@
 //! For whom a user's server speaks: the user as he is now, whatever groups he was in when it was
 //! let in.
 //!
-//! Invariant: only what he is in changes, of the member that is his. Not here: who is let in
+//! Invariant: only what he is in changes, of all members that are his: none keeps a group that was
+//! taken from him. Not here: who is let in
 //! (`control`), and who says what his groups are (`cli`).
 
 use terral_format::wire::person::{GROUPS_MAX, Person};
@@ -11,7 +12,7 @@ use terral_format::{Error, ErrorKind, Result};
 use super::control::{own_roster, seat};
 use crate::core::state::State;
 
-/// The server of this user, if one is in, speaks for him as he is.
+/// The servers of this user, if there are any, speak for him as he is.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, or he is root, or in too many groups.
@@ -21,11 +22,14 @@ pub fn speaks_for(state: &mut State, user: Person) -> Result<()> {
         return Err(Error::new(ErrorKind::Invalid, context));
     }
     let roster = own_roster(state)?;
-    let server = state.members.as_ref().and_then(|members| members.server_of(user.user));
     let mut certificates = roster.certificates.clone();
-    let his = certificates.iter_mut().find(|of| Some(of.member) == server);
-    let Some(his) = his.filter(|his| his.user.as_ref() != Some(&user)) else { return Ok(()) };
-    his.user = Some(user);
+    let is_his = |of: &Option<Person>| of.as_ref().is_some_and(|of| of.user == user.user);
+    for his in certificates.iter_mut().filter(|of| is_his(&of.user)) {
+        his.user = Some(user.clone());
+    }
+    if certificates == roster.certificates {
+        return Ok(());
+    }
     let version = roster.version + 1;
     seat(state, Roster { version, certificates, ..roster });
     Ok(())

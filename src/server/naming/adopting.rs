@@ -126,8 +126,7 @@ fn theirs(
             let is_free = known.is_none_or(|inode| {
                 inode.kind == child.kind && !(inode.is_directory() && inode.is(flag::NAMED))
             });
-            let born = child.number.born();
-            let is_his = members.is_some_and(|members| members.are_for_one(born, server));
+            let is_his = members.is_some_and(|members| members.may_say(server, child.number));
             let is_his = is_his && child.number.counted() != 0;
             match is_his && is_free && child.name == name {
                 true => Ok(Whose::Theirs(looks, child)),

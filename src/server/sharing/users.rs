@@ -37,9 +37,9 @@ pub fn of(state: &State, member: Member) -> Option<Person> {
     state.members.as_ref().and_then(|members| members.stranger(member)).cloned()
 }
 
-/// Whether two members speak for the same.
-fn are_for_one(state: &State, one: Member, other: Member) -> bool {
-    state.members.as_ref().is_some_and(|members| members.are_for_one(one, other))
+/// Whether a member may say that something is its user's.
+fn may_say(state: &State, from: Member, number: Number) -> bool {
+    state.members.as_ref().is_some_and(|members| members.may_say(from, number))
 }
 
 /// As whom a member of this server's own user asks: as him, whatever it says.
@@ -230,9 +230,7 @@ fn answers(state: &State, from: (Member, &Person), body: &Body) -> Result<Body> 
             });
             Outcome::Names(names, last)
         }
-        Outcome::Done(number) => {
-            Outcome::Done(number.filter(|it| are_for_one(state, it.born(), from.0)))
-        }
+        Outcome::Done(number) => Outcome::Done(number.filter(|it| may_say(state, from.0, *it))),
         Outcome::Safety(mut safety) => {
             has_owner(&mut safety.attributes, from.1);
             safety.failure.iter_mut().for_each(be_plain);
@@ -276,7 +274,7 @@ fn has_owner(attributes: &mut Attributes, user: &Person) {
 fn is_of_its(state: &State, from: Member, number: Number) -> bool {
     let decider = state.members.as_ref().and_then(|members| members.decider(Thing::File(number)));
     let decides = number.born() == from || decider == Some(from);
-    decides && are_for_one(state, number.born(), from)
+    decides && may_say(state, from, number)
 }
 
 /// Whether a name in a directory of its may be one, and stand for that: for what was born at one
@@ -285,7 +283,7 @@ fn is_its(state: &State, from: Member, child: &Child) -> bool {
     let place = state.members.as_ref().and_then(|members| members.place(child.number));
     let known = place.and_then(|ino| state.names.inode(ino));
     let is = known.is_none_or(|inode| inode.kind == child.kind);
-    let own = are_for_one(state, child.number.born(), from) && child.number.counted() != 0;
+    let own = may_say(state, from, child.number) && child.number.counted() != 0;
     is && own && is_named(child)
 }
 

@@ -111,12 +111,13 @@ fn too_many(why: &str) -> Error {
 }
 
 impl Members {
-    /// The first member that speaks for this user alone, if one is in.
+    /// The last member that speaks for this user alone, if one is in.
     pub fn server_of(&self, user: u32) -> Option<Member> {
         let Part::Runs(machine) = &self.part else { return None };
         let is_his = |member: &Member| self.user_of(*member).is_some_and(|his| his.user == user);
-        // The same for all who ask, so that nothing of his has two homes.
-        machine.durable().members().filter(is_his).min()
+        // The same for all who ask, so that nothing of his has two homes. One before it may have
+        // begun with nothing, though that is not said of it yet.
+        machine.durable().members().filter(is_his).max()
     }
 
     /// Users with whose servers there are sessions.

@@ -65,6 +65,14 @@ impl Members {
         self.user_of(member).filter(|_| !self.is_ours(member))
     }
 
+    /// Whether a member may say that something is its user's: it was born at it, or at one of his
+    /// that is in, or one of his goes on with what that decided.
+    pub fn may_say(&self, from: Member, number: Number) -> bool {
+        let decider = || self.decider(Thing::File(number));
+        let decides = || decider().is_some_and(|decider| self.are_for_one(decider, from));
+        number.born() == from || (self.are_for_one(number.born(), from) && decides())
+    }
+
     /// Whether a number was born at one of those that speak for whom this one does.
     pub fn is_born_among_ours(&self, number: Number) -> bool {
         self.is_ours(number.born())

@@ -106,7 +106,7 @@ fn what_one_has_in_a_directory_of_roots_has_one_home_whichever_root_asks() {
     }
     for (at, path) in [(ROOT[1], &b"all/one"[..]), (HIS, b"all/two"), (HERS[1], b"all/one")] {
         assert_eq!(got(&mut peers, at, path), Ok(b"hers".to_vec()), "{at}");
-        assert_eq!(peers.stat(at, path).map(|is| is.number.born()), Ok(member(HERS[0])), "{at}");
+        assert_eq!(peers.stat(at, path).map(|is| is.number.born()), Ok(member(HERS[1])), "{at}");
     }
     touches_only_roots(&peers);
 }
@@ -166,6 +166,8 @@ fn goes_on_with(first: usize) {
     for at in ALL {
         assert_eq!(peers.list(at, b"alice/d").map(|names| names.len()), Ok(2), "{at}");
     }
+    // Her other one has seen it as the permanent directory has it.
+    assert_eq!(got(&mut peers, HERS[1], b"alice/d/f"), Ok(b"first".to_vec()));
     loses(&mut peers, HERS[0]);
     assert_eq!(peers.heir, Some(HERS[1]));
     for at in [first, ROOT[0], ROOT[1], HERS[1], HIS] {

@@ -342,5 +342,5 @@ fn a_member_more_of_a_user_counts_from_then_on() {
         state.record(Membership::Certificates(certificates));
         state.commit().expect("there is room");
     });
-    assert_eq!(server_of(&mut peers, BOB), Some(member(1)), "the same for all who ask");
+    assert_eq!(server_of(&mut peers, BOB), Some(member(2)), "the same for all who ask");
 }
