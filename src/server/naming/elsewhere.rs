@@ -18,7 +18,6 @@ use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
-use crate::members::role::Members;
 use crate::naming::permitting::{self, STICKY};
 use crate::naming::stat_ahead;
 
@@ -124,17 +123,15 @@ pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
     Ok(())
 }
 
-/// A directory that is here is about to say something else than others have been shown, be it
-/// that nobody here has looked since: they are shown it no more.
+/// A directory that is here is about to say something else than others have been shown: they are
+/// shown it no more.
 ///
 /// # Errors
 /// If it must wait for that.
 pub fn is_shown_no_more(state: &mut State, directory: Ino) -> Result<()> {
     let Some(thing) = thing_of(state, directory) else { return Ok(()) };
     let members = state.members.as_ref();
-    if members.is_some_and(|members| {
-        members.access(thing, state) == Access::Look || members.is_shown_to_others(thing)
-    }) {
+    if members.is_some_and(|members| members.access(thing, state) == Access::Look) {
         requiring::hold_all(state, &[thing].into())?;
     }
     Ok(())
@@ -379,14 +376,6 @@ pub fn is_in_store(state: &State, child: &Child) -> bool {
     let members = state.members.as_ref().filter(|_| state.backing.is_some());
     let has_left = members.is_some_and(|members| members.has_left(child.number.born()));
     has_left && child.kind != Kind::Directory
-}
-
-/// Whether a name that was shown stands for something else from now on, which who has shown it is
-/// to say: what was born at another user's server that is gone is at the next one of his.
-pub fn is_to_be_asked(state: &State, child: &Child) -> bool {
-    let home = child.number.born();
-    let is_gone = |members: &Members| members.is_removed(home) && !members.is_ours(home);
-    is_in_store(state, child) || state.members.as_deref().is_some_and(is_gone)
 }
 
 /// Where what another member says is in the tables.

@@ -1,6 +1,6 @@
 //! The names of a directory: ours, and those that only the permanent store has.
 
-use terral_format::ids::{Ino, ROOT};
+use terral_format::ids::Ino;
 use terral_format::wire::message::{Kind, Name, Reply};
 use terral_format::{Error, ErrorKind, Result};
 
@@ -28,14 +28,7 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
     }
     let mut names = Vec::new();
     if whole::may_have_more(state, &inode) {
-        let path = match state.names.path(directory) {
-            // It was inherited, and somebody is being asked where it is.
-            None if state.members.is_some() && inode.links > 0 && directory != ROOT => {
-                return Err(state.fetches.wait());
-            }
-            None if directory != ROOT => return Err(refuse(ErrorKind::NotFound, b"directory")),
-            path => path.unwrap_or_default(),
-        };
+        let path = state.names.path(directory).unwrap_or_default();
         if let Some(path) = asking::place(state, &path)? {
             let listed = asking::list(state, path)?;
             let unknown = |name: &&Name| state.names.entry(directory, &name.name).is_none();

@@ -268,7 +268,7 @@ pub fn are_gone(state: &mut State) {
     // Who looks at what was shown before is to ask.
     let members = state.members.as_ref();
     let old = members.map(|members| {
-        members.copies_with(|copy| copy.has(|child| elsewhere::is_to_be_asked(state, child)))
+        members.copies_with(|copy| copy.has(|child| elsewhere::is_in_store(state, child)))
     });
     old.into_iter().flatten().for_each(|thing| tell(state, Input::GiveBack(thing)));
 }

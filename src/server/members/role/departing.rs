@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Number, Thing};
-use terral_format::wire::roster::{Control, Roster, Seat};
+use terral_format::wire::roster::{Control, Roster};
 
 use super::{Members, Part};
 use crate::members::copies::Copy;
@@ -24,22 +24,15 @@ pub(super) struct Departing {
     handed: BTreeSet<Number>,
 }
 
-/// How many are gone of whom others may have been shown what is elsewhere now: who has left in
-/// order, and users' servers, each of which another one of his follows.
-fn gone(roster: &Roster) -> usize {
-    let is_users = |seat: &&Seat| roster.is_users(seat.member);
-    let is_gone = |seat: &&Seat| match seat.standing {
-        Standing::Removed { verdict: Verdict::Left, .. } => true,
-        Standing::Removed { .. } => is_users(seat),
-        Standing::In(_) => false,
-    };
-    roster.seats.iter().filter(is_gone).count()
+fn left(roster: &Roster) -> usize {
+    let has_left = |standing| matches!(standing, Standing::Removed { verdict: Verdict::Left, .. });
+    roster.seats.iter().filter(|seat| has_left(seat.standing)).count()
 }
 
 impl Departing {
     /// This is so from now on, and that was before.
     pub(super) fn follows(&mut self, roster: &Roster, before: &Roster) {
-        self.are_gone |= gone(roster) > gone(before);
+        self.are_gone |= left(roster) > left(before);
     }
 
     pub(super) fn has_said(&self) -> bool {
@@ -48,7 +41,7 @@ impl Departing {
 }
 
 impl Members {
-    /// Whether others are gone since this was asked last.
+    /// Whether others have left since this was asked last.
     pub fn take_departed(&mut self) -> bool {
         std::mem::take(&mut self.departing.are_gone)
     }
@@ -89,11 +82,6 @@ impl Members {
     /// Whether another member has a thing that this one decides, to change it.
     pub fn is_lent(&self, thing: Thing) -> bool {
         matches!(&self.part, Part::Runs(machine) if machine.is_lent(thing))
-    }
-
-    /// Whether another member was shown a thing that this one decides.
-    pub fn is_shown_to_others(&self, thing: Thing) -> bool {
-        matches!(&self.part, Part::Runs(machine) if machine.is_shown_to_others(thing))
     }
 
     /// Whether nobody waits for this server, and it waits for nobody.
