@@ -83,6 +83,7 @@ fn preparing() -> Preparing {
     let delegated = Delegated {
         operation: 477,
         more: 496,
+        less: 497,
         names: vec![(number(478), b"G".into())],
         above: vec![vec![(number(492), b"H".into())]],
         to: vec![b"L".into()],
@@ -225,7 +226,7 @@ fn in_store() -> [Membership; 1] {
 }
 
 /// Those of transactions.
-fn transacts() -> [Transacts; 11] {
+fn transacts() -> [Transacts; 12] {
     let asker = Asker { session: SessionSlot(472), index: 3, sequence: 473 };
     [
         Transacts::Prepared {
@@ -251,6 +252,7 @@ fn transacts() -> [Transacts; 11] {
             lost: vec![(number(495), b"J".into())],
             got: vec![destination()],
         },
+        Transacts::Loses { of: transaction(), file: number(498), names: 499 },
     ]
 }
 

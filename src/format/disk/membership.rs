@@ -376,6 +376,15 @@ pub enum Transacts {
         /// Which it has got.
         got: Vec<Destination>,
     },
+    /// Of what was prepared just before: it loses names, too, which are counted no more already.
+    Loses {
+        /// Which transaction.
+        of: TransactionId,
+        /// What was prepared.
+        file: Number,
+        /// So many more than it gets.
+        names: u32,
+    },
 }
 
 /// A file that was created in a directory of another member: it has no name before that one says

@@ -150,12 +150,14 @@ pub struct Delegated {
     pub operation: u32,
     /// So many more it gets than it loses, which are counted from now on.
     pub more: u32,
+    /// So many more it loses than it gets, which are counted no more from now on.
+    pub less: u32,
     /// Those of its names that the transaction takes, or goes by, each by its directory.
     pub names: Way,
     /// In, or below, which directories it is to have names.
     pub above: Vec<Way>,
     /// The paths of these names, by which it is looked for if it is not heard what has become of
-    /// it.
+    /// it; none: it only loses names, and if it has no others it is let go instead.
     pub to: Vec<Vec<u8>>,
 }
 

@@ -79,9 +79,12 @@ pub(super) fn may_get(state: &mut State, ino: Ino, names: u32) -> Result<()> {
     Ok(())
 }
 
-/// The same where there is a permanent store, and its names are delegated.
-pub(super) fn gets_more(state: &mut State, ino: Ino, names: u32) {
-    counts(state, ino, i64::from(names));
+/// The same where there is a permanent store, and its names are delegated; or so many less, of
+/// which others are left.
+pub(super) fn gets_more(state: &mut State, ino: Ino, names: i64) {
+    if names != 0 {
+        counts(state, ino, names);
+    }
 }
 
 /// It does not come to be: they are not. What is in doubt may have stayed, so that it is not known

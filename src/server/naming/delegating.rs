@@ -3,38 +3,52 @@
 //! returns them. Meanwhile nothing of the file is brought, and no name of it changes here.
 //!
 //! Invariants: what the store has of it is settled when they are delegated, and told; of a file
-//! that has several it has all then. They are until it is known that the transaction never comes to
+//! that has several it has all then. One that only loses names keeps others: its last one is let go
+//! instead. They are until it is known that the transaction never comes to
 //! be, or they are returned. Not here: who asks for it (`delegations`), and what waits (`doubts`).
 
 use terral_format::disk::facts::Fact;
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Number, ROOT};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::names::{Inode, flag};
 use terral_format::wire::message::Kind;
+use terral_format::wire::moving::Renamed;
 use terral_format::wire::things::Outcome;
-use terral_format::wire::transactions::{Delegated, Destination, Returned};
+use terral_format::wire::transactions::{Delegated, Destination, Returned, Way};
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::Found;
 
-use crate::core::paths::refuse;
+use crate::core::paths::{join, refuse};
 use crate::core::state::State;
 use crate::debts::owing;
 use crate::far::places;
 use crate::members::role::Members;
 use crate::naming::names::{Name, is_known};
-use crate::naming::{counting, elsewhere, exchanging, homes};
+use crate::naming::{counting, elsewhere, exchanging, further, homes, taken_back};
 use crate::needs::asking as store;
 
 /// What it looks like in the permanent store, once that is settled; who asks may have its names.
 ///
 /// # Errors
 /// If that must wait; [`ErrorKind::BadHandle`] if it is not called so, or that is not known;
-/// [`ErrorKind::Unsupported`] if it has several names, and the store does not get it now.
-pub(super) fn delegate(state: &mut State, ino: Ino, wanted: &Delegated) -> Result<Outcome> {
+/// [`ErrorKind::Unsupported`] if it has several names, and the store does not get it now, or it
+/// would lose them all at once.
+pub(super) fn delegate(
+    state: &mut State,
+    ino: Ino,
+    (by, witness): (Member, Option<Member>),
+    wanted: &Delegated,
+) -> Result<Outcome> {
     let path = state.names.path(ino).unwrap_or_default();
     let inode = state.names.inode(ino).filter(|inode| inode.kind == Kind::File);
     let Some(inode) = inode.filter(|_| homes::decide(state)) else {
         return Err(Error::new(ErrorKind::Malformed, "names that are to be delegated"));
     };
+    if let ([(directory, name)], []) = (&wanted.names[..], &wanted.to[..])
+        && !counting::is_several(state, ino)
+    {
+        return further::lets_go(state, ino, by, (*directory, name));
+    }
     let members = state.members.as_ref();
     let unsure = |members: &Members| members.is_created(ino) || members.is_adrift(ino);
     let counts = |members: &Members| members.uncounted().any(|(of, ..)| of == ino);
@@ -48,6 +62,9 @@ pub(super) fn delegate(state: &mut State, ino: Ino, wanted: &Delegated) -> Resul
     if is_unsure || !is_called || state.names.is_leaving(ino) {
         return Err(refuse(ErrorKind::BadHandle, &path));
     }
+    if wanted.to.is_empty() {
+        keeps_some(state, ino, wanted, witness)?;
+    }
     if state.names.has_further(ino) && !is_known(&inode) {
         return Err(comes_first(state, &inode, &path));
     }
@@ -60,6 +77,17 @@ pub(super) fn delegate(state: &mut State, ino: Ino, wanted: &Delegated) -> Resul
     state.fetches.spoil(&[&path[..]]);
     let inode = state.names.inode(ino).unwrap_or(inode);
     Ok(Outcome::Delegated(inode.links, inode.published, inode.is(flag::REWRITTEN)))
+}
+
+/// A file that only loses names has others then.
+fn keeps_some(state: &State, ino: Ino, wanted: &Delegated, witness: Option<Member>) -> Result<()> {
+    let (has, lost) = (state.names.names_of(ino).len(), wanted.names.len());
+    let what = match witness {
+        _ if lost >= has => "a file of another machine, which loses all of several names at once",
+        Some(_) => "a file of another machine, which keeps names: two servers know of none such",
+        None => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Unsupported, what))
 }
 
 /// Of what has several names all are in the store before any is changed: then it does not matter
@@ -105,10 +133,13 @@ pub(super) fn is_returned(
     state: &mut State,
     ino: Ino,
     returned: &Returned,
-    counted: u32,
+    counted: i64,
 ) -> Result<()> {
     let Returned { lost, got, fingerprint, rewritten } = returned;
     elsewhere::file_is_here(state, ino, b"")?;
+    if got.is_empty() {
+        return has_lost(state, ino, lost, counted);
+    }
     let names = got.iter().map(|to| place_of(state, to)).collect::<Result<Vec<Name>>>()?;
     let before = state.names.path(ino);
     gets(state, ino, names, lost)?;
@@ -117,16 +148,52 @@ pub(super) fn is_returned(
     let paths: Vec<&[u8]> = before.iter().chain(&after).map(|path| &path[..]).collect();
     state.fetches.spoil(&paths);
     let Some(inode) = state.names.inode(ino) else { return Ok(()) };
-    let links = inode.links.saturating_add(got.len() as u32);
-    let links = links.saturating_sub((lost.len() as u32).saturating_add(counted));
-    if links != inode.links {
-        counting::has_links(state, ino, links);
-    }
+    counting::gets_more(state, ino, got.len() as i64 - lost.len() as i64 - counted);
     // It may have been cut to nothing meanwhile.
     let rewritten = fingerprint.is_some() && (*rewritten || inode.is(flag::REWRITTEN));
     let fingerprint = *fingerprint;
     state.record(Membership::InStore { ino, fingerprint, rewritten });
     Ok(())
+}
+
+/// It has lost these, and got none: how it looks in the store with others is seen there, as who
+/// decided it may know none of them.
+fn has_lost(state: &mut State, ino: Ino, lost: &Way, counted: i64) -> Result<()> {
+    let Some(before) = state.names.inode(ino) else { return Ok(()) };
+    let seen = seen_besides(state, ino, lost)?;
+    let paths: Vec<Vec<u8>> = state.names.path(ino).into_iter().collect();
+    loses(state, ino, lost);
+    let after = state.names.path(ino);
+    let paths: Vec<&[u8]> = paths.iter().chain(&after).map(|path| &path[..]).collect();
+    state.fetches.spoil(&paths);
+    counting::gets_more(state, ino, -(lost.len() as i64) - counted);
+    // It may have been cut to nothing meanwhile.
+    let (fingerprint, rewritten) = (before.published, before.is(flag::REWRITTEN));
+    state.record(Membership::InStore { ino, fingerprint, rewritten });
+    if let Some(Found { attributes, fingerprint, .. }) = seen {
+        let ours = attributes.modified_ns == before.modified_ns;
+        let modified_ns = if ours { 0 } else { attributes.modified_ns };
+        let (before, after, again) = (fingerprint, fingerprint, true);
+        exchanging::is_seen_renamed(state, ino, Renamed { before, after, modified_ns, again });
+    }
+    Ok(())
+}
+
+/// What the store has under the first of its names that are not among these.
+///
+/// # Errors
+/// If that cannot be known now.
+fn seen_besides(state: &State, ino: Ino, lost: &Way) -> Result<Option<Found>> {
+    let is_lost = |(parent, name): &Name| {
+        lost.iter().any(|(at, its)| its == name && exchanging::known(state, *at) == Some(*parent))
+    };
+    let kept = state.names.names_of(ino).into_iter().find(|name| !is_lost(name));
+    let path = kept.and_then(|(parent, name)| Some(join(&state.names.path(parent)?, &name)));
+    let Some((path, backing)) = path.zip(state.backing.as_ref()) else { return Ok(None) };
+    match backing.stat(&state.names.backing_path(&path)) {
+        Err(error) if taken_back::is_missing(error.kind) => Ok(None),
+        found => found.map(Some),
+    }
 }
 
 /// Where a name is to be: its directory has a place, and those above that the transaction has made.

@@ -1,4 +1,5 @@
-//! Which files of other members a transaction gives names, where there is a permanent store: their
+//! Which files of other members a transaction gives names, or takes some of several, where there is
+//! a permanent store: their
 //! homes delegate their names, and the store is owed what that makes of them by this server, in the
 //! order of all that it does. Once the store has it they are returned.
 //!
@@ -13,12 +14,15 @@ use terral_format::ids::{Ino, Number};
 use terral_format::wire::transactions::{Delegated, Destination, TransactionId, Way};
 
 use crate::core::state::State;
+use crate::far::asking;
 use crate::naming::destinations::{by_number, destination, is_in, made_in, number_of};
 use crate::naming::planning::{Change, Plan};
 use crate::naming::{counting, elsewhere, homes};
 
 /// A file whose names are delegated.
 pub(super) struct Held {
+    /// Its number. It may be called nothing here afterwards.
+    pub file: Number,
     /// How many it has.
     pub links: u32,
     /// What the store has of it, as its home says.
@@ -44,34 +48,42 @@ pub(super) struct Becomes {
 pub(super) fn wanted(state: &State, plan: &Plan<'_>) -> Result<BTreeMap<Ino, Delegated>> {
     let mut all = BTreeMap::new();
     for (ino, operation, to, change) in delegated(state, plan) {
+        let (gets, loses) = (change.gets.len(), change.loses.len());
         // By which it was found, if it loses none.
         let mut names = state.names.names_of(ino);
         names.retain(|(parent, _)| elsewhere::is_here(state, *parent));
-        let names = if change.loses.is_empty() { names } else { change.loses.clone() };
+        let names = if loses == 0 { names } else { change.loses };
         let names = by_number(state, names)?;
         let above: BTreeSet<Ino> = change.gets.iter().map(|(at, _)| made_in(plan, *at).0).collect();
         let above = above.into_iter().map(|at| elsewhere::way_to(state, at));
         let above = above.collect::<Result<Vec<Way>>>()?;
         let to = to.to_vec();
-        let more = change.gets.len().saturating_sub(change.loses.len()) as u32;
-        all.insert(ino, Delegated { operation, more, names, above, to });
+        let more = gets.saturating_sub(loses) as u32;
+        let less = loses.saturating_sub(gets) as u32;
+        all.insert(ino, Delegated { operation, more, less, names, above, to });
     }
     Ok(all)
 }
 
-/// Which operation gives a file its first name, the paths of all that it gets, and what comes of
-/// that.
+/// Which operation changes the names of a file first, the paths of all that it gets, and what comes
+/// of that.
 type Named<'p> = (Ino, u32, &'p [Vec<u8>], Change);
 
-/// Files that are.
+/// Files whose names are, or may be all that are let go.
 fn delegated<'p>(state: &State, plan: &'p Plan<'_>) -> Vec<Named<'p>> {
-    if !homes::decide(state) || plan.given().next().is_none() {
+    let takes = plan.delegates(state);
+    if !homes::decide(state) || (!takes && plan.given().next().is_none()) {
         return Vec::new();
     }
-    let mut changes = plan.changes(state);
-    let all = plan.given().filter_map(|(ino, operation, paths)| {
-        let change = changes.remove(&ino).filter(|change| !change.gets.is_empty());
-        Some((ino, operation, paths, change?))
+    let given: BTreeMap<_, _> = plan.given().map(|(ino, at, paths)| (ino, (at, paths))).collect();
+    let all = plan.changes(state).into_iter().filter_map(|(ino, change)| {
+        let given = given.get(&ino).copied();
+        if !change.gets.is_empty() {
+            return given.map(|(at, paths)| (ino, at, paths, change));
+        }
+        asking::number_of(state, ino).filter(|_| takes)?;
+        let at = plan.taken_by(ino).map(|(at, _)| at).or(given.map(|(at, _)| at))?;
+        Some((ino, at, &[][..], change))
     });
     all.collect()
 }
@@ -127,8 +139,7 @@ pub(super) fn are_to_be_returned(
     let Some(members) = state.members.as_ref().filter(|_| !all.is_empty()) else { return };
     let directories = directories.iter().filter_map(|at| members.number(*at));
     let directories: Vec<Number> = directories.collect();
-    let files = all.into_iter();
-    let files = files.filter_map(|(ino, held)| Some((ino, members.number(ino)?, held.becomes)));
+    let files = all.into_iter().map(|(ino, held)| (ino, held.file, held.becomes));
     let files: Vec<(Ino, Number, Becomes)> = files.collect();
     let after = state.names.ordinal();
     for (ino, file, Becomes { lost, mut got }) in files {

@@ -136,6 +136,10 @@ fn taken_away(
 const MOVED_TOO: &str =
     "attributes, or further names, of another machine's file, and a directory that moves";
 
+/// Why its home does not keep a file that loses one of several names until that is decided.
+const SEVERAL: &str = "a name of another machine's file that has others, where a directory moves, \
+                       or by a user's server";
+
 fn refused(path: &[u8], what: &str) -> Error {
     Error::new(ErrorKind::Unsupported, format!("{}: {what}", shown(path)))
 }
@@ -187,18 +191,6 @@ pub(super) fn may_be_renamed(
     if other { may_be_prepared(plan, path).map(|()| true) } else { Ok(false) }
 }
 
-/// Refuses to take several names of another machine's file where the permanent store has them: it
-/// is known of one at a time whether it has gone there.
-///
-/// # Errors
-/// As [`must_be_own`]'s.
-pub(super) fn may_be_lost(state: &mut State, plan: &Plan<'_>, ino: Ino, path: &[u8]) -> Result<()> {
-    doubts::must_have_its_names(state, ino)?;
-    let again = homes::decide(state) && asking::number_of(state, ino).is_some() && plan.takes(ino);
-    let what = "a file of another machine, which loses several names at once";
-    if again { Err(refused(path, what)) } else { Ok(()) }
-}
-
 /// Refuses all but one move of a directory that others may know, from and to where others may know
 /// the directories.
 ///
@@ -221,28 +213,25 @@ pub(super) fn may_be_prepared(plan: &Plan<'_>, path: &[u8]) -> Result<()> {
     if plan.moved().is_none() { Ok(()) } else { Err(refused(path, MOVED_TOO)) }
 }
 
-/// Refuses to remove a name of another machine's file that keeps others, and gets none, where the
-/// permanent store has them: it would be gone there before it is decided.
+/// Where homes delegate no names that are only taken, though there is a permanent store, what
+/// another machine's file loses is all that it has: it is gone there before it is decided.
 ///
 /// # Errors
 /// As [`must_be_own`]'s; if it must wait until it is known how many it has.
-fn may_be_removed(
-    state: &mut State,
-    plan: &Plan<'_>,
-    changes: &BTreeMap<Ino, Change>,
-) -> Result<()> {
-    if !homes::decide(state) {
+fn may_be_lost(state: &mut State, plan: &Plan<'_>, changes: &BTreeMap<Ino, Change>) -> Result<()> {
+    if !homes::decide(state) || plan.delegates(state) {
         return Ok(());
     }
-    for (ino, path) in plan.unlinked() {
-        let gets = changes.get(&ino).is_none_or(|change| !change.gets.is_empty());
-        if gets || asking::number_of(state, ino).is_none() {
+    let loses = |change: &Change| !change.loses.is_empty() && change.gets.is_empty();
+    for (ino, change) in changes.iter().filter(|(_, change)| loses(change)) {
+        if asking::number_of(state, *ino).is_none() {
             continue;
         }
-        elsewhere::attributes(state, plan.caller, ino)?;
-        if state.attributes(ino).is_some_and(|is| is.links > 1) {
-            let what = "a file of another machine that has other names: a transaction removes none";
-            return Err(refused(path, what));
+        elsewhere::attributes(state, plan.caller, *ino)?;
+        let is_several = state.attributes(*ino).is_some_and(|is| is.links > 1);
+        if is_several || change.loses.len() > 1 {
+            let path = plan.taken_by(*ino).map_or(&b""[..], |(_, path)| path);
+            return Err(refused(path, SEVERAL));
         }
     }
     Ok(())
@@ -264,8 +253,9 @@ pub(super) fn await_others(state: &mut State, plan: &Plan<'_>) -> Result<()> {
     }
     // Before they rest: a home may have to bring something until it can let go.
     let changes = plan.changes(state);
-    may_be_removed(state, plan, &changes)?;
-    if homes::decide(state) && plan.given().next().is_some() {
+    may_be_lost(state, plan, &changes)?;
+    let mut changed = changes.keys();
+    if plan.delegates(state) && changed.any(|ino| asking::number_of(state, *ino).is_some()) {
         // No directory above what homes delegate moves, until they have.
         homes::lock_moves(state, false)?;
         let own = plan.losses().keys().filter(|ino| asking::number_of(state, **ino).is_none());

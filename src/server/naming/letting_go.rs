@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use terral_format::disk::membership::Membership;
+use terral_format::fingerprint::Fingerprint;
 use terral_format::ids::{Ino, Thing};
 use terral_format::wire::peers::Work;
 use terral_format::wire::things::{By, Change, Outcome};
@@ -61,6 +62,13 @@ pub fn may_lose(state: &mut State, caller: &Caller, ino: Ino, place: (Ino, &[u8]
         Err(error) if error.kind == ErrorKind::NotFound && state.backing.is_none() => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// The only name of a file is let go by its home: what the permanent store has of it is known.
+pub(super) fn is_its_last(state: &mut State, ino: Ino, fingerprint: Option<Fingerprint>) {
+    state.record(Membership::There { ino, fingerprint });
+    let names = state.names.names_here(ino).max(1);
+    counting::has_links(state, ino, names);
 }
 
 /// Its home knows what a transaction that this server has decided has made of a file's names.

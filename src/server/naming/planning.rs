@@ -67,8 +67,8 @@ pub(super) struct Plan<'c> {
     removed: BTreeSet<Ino>,
     /// Names that it takes from what is no directory, as they are now.
     lost: BTreeMap<Ino, Vec<Name>>,
-    /// What it removes names of, that is no directory, by the path of one.
-    unlinked: BTreeMap<Ino, Vec<u8>>,
+    /// Which operation is the first that takes a name of something, and its path.
+    taken: BTreeMap<Ino, (u32, Vec<u8>)>,
     /// Extended attributes of what it sets some of.
     values: BTreeMap<Ino, Values>,
     /// What is to be recorded, in this order.
@@ -91,7 +91,7 @@ pub(super) struct Plan<'c> {
 impl<'c> Plan<'c> {
     /// Of nothing, where these directories are here.
     pub fn new(caller: &'c Caller, time_ns: u64, here: Option<BTreeSet<Ino>>) -> Self {
-        let (names, moved, made, removed, lost, unlinked, values, facts) = Default::default();
+        let (names, moved, made, removed, lost, taken, values, facts) = Default::default();
         let (shift, elsewhere, given, delegated, prepared, copied) = Default::default();
         Plan {
             caller,
@@ -102,7 +102,7 @@ impl<'c> Plan<'c> {
             made,
             removed,
             lost,
-            unlinked,
+            taken,
             values,
             facts,
             shift,
@@ -320,14 +320,23 @@ impl<'c> Plan<'c> {
     ) -> BTreeMap<Ino, Vec<Name>> {
         let names = |(ino, lost): (&Ino, &Vec<Name>)| {
             let is_others = asking::number_of(state, *ino).is_some();
-            let changed = || changes.get(ino).map(Change::let_go);
-            // Who decides it has the names that are delegated.
-            let gets = || changes.get(ino).is_some_and(|change| !change.gets.is_empty());
-            let is_delegated = homes::decide(state) && self.given.contains_key(ino) && gets();
-            let its = || if is_others { changed().unwrap_or_default() } else { lost.clone() };
-            (*ino, if is_delegated { Vec::new() } else { its() })
+            let changed = || changes.get(ino).map(Change::let_go).unwrap_or_default();
+            let gets = changes.get(ino).is_some_and(|change| !change.gets.is_empty());
+            let its = match is_others {
+                // Who decides it has them delegated, or asks for the last one as for these.
+                true if self.delegates(state) || (gets && homes::decide(state)) => Vec::new(),
+                true => changed(),
+                false => lost.clone(),
+            };
+            (*ino, its)
         };
         self.lost.iter().map(names).collect()
+    }
+
+    /// Whether homes delegate names of their files that it only takes: not where a directory moves,
+    /// nor to a user's server.
+    pub fn delegates(&self, state: &State) -> bool {
+        homes::decide(state) && self.moved.is_none() && !homes::moves_by_itself(state)
     }
 
     /// How many names homes are to count, of which the transaction gives more than it takes.
@@ -365,11 +374,6 @@ impl<'c> Plan<'c> {
     /// Whether this is given names, and was born elsewhere.
     pub fn gives(&self, ino: Ino) -> bool {
         self.given.contains_key(&ino)
-    }
-
-    /// Whether it takes a name of this already, which is no directory.
-    pub fn takes(&self, ino: Ino) -> bool {
-        self.lost.contains_key(&ino)
     }
 
     /// Files that get further names.
@@ -435,14 +439,14 @@ impl<'c> Plan<'c> {
         }
     }
 
-    /// A name of something is removed.
-    pub fn unlinks(&mut self, ino: Ino, path: &[u8]) {
-        self.unlinked.entry(ino).or_insert_with(|| path.into());
+    /// This operation takes a name of something.
+    pub fn is_taken_by(&mut self, ino: Ino, operation: u32, path: &[u8]) {
+        self.taken.entry(ino).or_insert_with(|| (operation, path.into()));
     }
 
-    /// Of what names are, by the path of one each.
-    pub fn unlinked(&self) -> impl Iterator<Item = (Ino, &[u8])> {
-        self.unlinked.iter().map(|(ino, path)| (*ino, &path[..]))
+    /// Which one does so first, and the path of that name.
+    pub fn taken_by(&self, ino: Ino) -> Option<(u32, &[u8])> {
+        self.taken.get(&ino).map(|(operation, path)| (*operation, &path[..]))
     }
 
     /// This is to be recorded.

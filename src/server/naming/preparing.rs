@@ -33,8 +33,8 @@ use crate::naming::delegations::Held;
 use crate::naming::planning::Plan;
 use crate::naming::xattrs::Values;
 use crate::naming::xattrs_elsewhere;
-use crate::naming::{counting, delegating, delegations, doubts, elsewhere, further, permitting};
-use crate::naming::{taken_back, xattr_requests};
+use crate::naming::{counting, delegating, delegations, doubts, elsewhere, further, letting_go};
+use crate::naming::{permitting, taken_back, xattr_requests};
 
 /// `w` of permission bits.
 const WRITE: u32 = 2;
@@ -55,13 +55,14 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
     if all.is_empty() {
         return Ok(());
     }
-    let files: Vec<Number> = all.iter().map(|part| part.home).collect();
-    if plan.is_copied() && all.iter().any(|part| part.what.delegated.is_some()) {
+    let gets = |part: &Part| part.what.delegated.as_ref().is_some_and(|it| !it.to.is_empty());
+    if plan.is_copied() && all.iter().any(gets) {
         return Err(Error::new(ErrorKind::Unsupported, COPIED));
     }
     let (of, witness) = begun(state, plan.is_copied(), &all)?;
-    let mut all_become = delegations::become_of(state, plan)?;
+    let (mut files, mut all_become) = (Vec::new(), delegations::become_of(state, plan)?);
     for Part { home, what } in all {
+        let sets = !what.sets.is_empty();
         let what = Change::Prepare(of, Box::new(Preparing { witness, ..what }));
         let by = By { person: (*plan.caller.person).clone(), what };
         let outcome = elsewhere::ask_home(state, home, &Work::Change(by.body()?));
@@ -70,10 +71,21 @@ pub(super) fn await_homes(state: &mut State, plan: &mut Plan<'_>) -> Result<()> 
             return Err(requiring::anew(state));
         }
         let place = state.members.as_ref().and_then(|members| members.place(home));
-        let Outcome::Delegated(links, fingerprint, rewritten) = outcome? else { continue };
-        if let Some((ino, becomes)) = place.and_then(|ino| Some((ino, all_become.remove(&ino)?))) {
-            plan.has_delegated(ino, Held { links, fingerprint, rewritten, becomes });
+        let outcome = outcome?;
+        if let (Outcome::LetGoOf(fingerprint, ..), Some(ino)) = (&outcome, place) {
+            letting_go::is_its_last(state, ino, *fingerprint);
+            // Nothing else is prepared of it.
+            files.extend(sets.then_some(home));
+            continue;
         }
+        files.push(home);
+        let Outcome::Delegated(links, fingerprint, rewritten) = outcome else { continue };
+        if let Some((ino, becomes)) = place.and_then(|ino| Some((ino, all_become.remove(&ino)?))) {
+            plan.has_delegated(ino, Held { file: home, links, fingerprint, rewritten, becomes });
+        }
+    }
+    if files.is_empty() {
+        return Ok(());
     }
     if let Some(witness) = witness.filter(|_| does(Step::AskWitness)) {
         await_witness(state, plan.caller, (of, witness), &files)?;
@@ -240,22 +252,29 @@ pub fn prepare(
         permitted.map_err(|error| of_operation(operation, error))?;
     }
     let outcome = match delegated {
-        Some(delegated) => delegating::delegate(state, ino, delegated)?,
+        Some(delegated) => delegating::delegate(state, ino, (of.by, *witness), delegated)
+            .map_err(|error| of_operation(delegated.operation, error))?,
         None => Outcome::Done(None),
     };
+    let delegated = delegated.as_ref().filter(|_| matches!(outcome, Outcome::Delegated(..)));
+    if delegated.is_none() && sets.is_empty() && gets.is_none() {
+        // It was let go.
+        return Ok(outcome);
+    }
     if let Some(Gets { names, .. }) = gets {
         counting::may_get(state, ino, *names)?;
     }
     let (sets, since_s) = (sets.clone(), state.world.wall_s());
     let mut records = vec![Transacts::Prepared { of, file, sets, since_s }];
-    let more = delegated.iter().map(|delegated| delegated.more).find(|more| *more > 0);
-    more.into_iter().for_each(|more| counting::gets_more(state, ino, more));
-    let names = gets.map(|gets| gets.names).or(more);
+    let (more, less) = delegated.map_or((0, 0), |it| (it.more, it.less));
+    counting::gets_more(state, ino, i64::from(more) - i64::from(less));
+    let names = gets.map(|gets| gets.names).or((more > 0).then_some(more));
     let counted = names.map(|names| Transacts::Gets { of, file, names });
-    let to = delegated.as_ref().map(|delegated| delegated.to.clone());
+    let loses = (less > 0).then_some(Transacts::Loses { of, file, names: less });
+    let to = delegated.map(|delegated| delegated.to.clone());
     let delegated = to.map(|to| Transacts::Delegated { of, file, to });
     let watched = witness.map(|witness| Transacts::Watched { of, file, witness });
-    records.extend(counted.into_iter().chain(delegated).chain(watched));
+    records.extend(counted.into_iter().chain(loses).chain(delegated).chain(watched));
     records.into_iter().for_each(|record| state.record(Membership::Transacts(record)));
     Ok(outcome)
 }
@@ -288,6 +307,8 @@ pub fn settle(state: &mut State, file: Number, (of, is): (TransactionId, bool)) 
             set_all(state, ino, doubt.sets);
         } else if doubt.gets > 0 {
             counting::never_got(state, ino, doubt.gets);
+        } else if doubt.loses > 0 {
+            counting::gets_more(state, ino, i64::from(doubt.loses));
         }
     });
 }
@@ -304,7 +325,7 @@ pub fn is_returned(
 ) -> Result<Outcome> {
     let members = state.members.as_ref();
     let doubt = members.and_then(|it| it.prepared(file)).filter(|doubt| doubt.of == of);
-    let counted = doubt.map_or(0, |doubt| doubt.gets);
+    let counted = doubt.map_or(0, |doubt| i64::from(doubt.gets) - i64::from(doubt.loses));
     let place = members.filter(|_| doubt.is_some_and(|doubt| doubt.delegated.is_some()));
     let place = place.and_then(|members| members.place(file));
     if doubt.is_some() && place.is_none() {
@@ -331,9 +352,11 @@ pub fn takes_back(state: &mut State, file: Number, of: TransactionId) {
         return;
     }
     ends(state, file, of, |state, ino, doubt| {
-        let Doubt { sets, gets, since_s, witness, .. } = doubt;
+        let Doubt { sets, gets, loses, since_s, witness, .. } = doubt;
         if gets > 0 {
             counting::never_got(state, ino, gets);
+        } else if loses > 0 {
+            taken_back::counts_again(state, ino, loses, to.is_empty());
         }
         if !sets.is_empty() {
             let watched = witness.map(|witness| Transacts::Watched { of, file, witness });

@@ -14,8 +14,9 @@ use terral_format::ids::{Ino, Lsn, ROOT};
 use terral_format::local::names::flag;
 use terral_format::{ErrorKind, Result};
 
-use crate::core::paths::components;
+use crate::core::paths::{components, join};
 use crate::core::state::State;
+use crate::naming::counting;
 use crate::naming::names::{Name, is_known};
 
 /// It is known what a file is called, of which this was to be its name, one after the other.
@@ -24,6 +25,9 @@ use crate::naming::names::{Name, is_known};
 /// Those of the store, if it cannot say.
 pub(super) fn is_taken_back(state: &mut State, ino: Ino, to: &[Vec<u8>]) -> Result<()> {
     let Some(inode) = state.names.inode(ino) else { return Ok(()) };
+    if to.is_empty() {
+        return has_lost(state, ino);
+    }
     let own = state.names.path(ino);
     let known = inode.published.filter(|_| is_known(&inode));
     // The last one first.
@@ -59,6 +63,38 @@ pub(super) fn is_taken_back(state: &mut State, ino: Ino, to: &[Vec<u8>]) -> Resu
     Ok(())
 }
 
+/// One that was to lose names, and get none, has lost those under which the store does not have it,
+/// if it has it under others.
+fn has_lost(state: &mut State, ino: Ino) -> Result<()> {
+    let Some(before) = state.names.inode(ino) else { return Ok(()) };
+    let Some(known) = before.published else { return Ok(()) };
+    let (mut lost, mut fingerprint) = (Vec::new(), None);
+    for (parent, name) in state.names.names_of(ino) {
+        let Some(above) = state.names.path(parent) else { continue };
+        match is_at(state, known, std::iter::once(&join(&above, &name)))? {
+            Some((_, found)) => fingerprint = Some(found),
+            None => lost.push((parent, name)),
+        }
+    }
+    if fingerprint.is_none() || lost.is_empty() {
+        return Ok(());
+    }
+    for (parent, name) in lost {
+        state.record(Membership::Unnamed { parent, name });
+    }
+    let rewritten = before.is(flag::REWRITTEN);
+    state.record(Membership::InStore { ino, fingerprint, rewritten });
+    Ok(())
+}
+
+/// Names that were counted no more are again: if it was `only` to lose some, those that it has.
+pub(super) fn counts_again(state: &mut State, ino: Ino, names: u32, only: bool) {
+    let links = state.names.inode(ino).map_or(0, |inode| inode.links);
+    let has = state.names.names_of(ino).len() as i64 - i64::from(links);
+    let names = i64::from(names);
+    counting::gets_more(state, ino, if only { has.clamp(0, names) } else { names });
+}
+
 /// Under which of these paths the store has a file, and how it looks there.
 fn is_at<'p>(
     state: &State,
@@ -78,7 +114,7 @@ fn is_at<'p>(
     Ok(None)
 }
 
-fn is_missing(kind: ErrorKind) -> bool {
+pub(super) fn is_missing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotDirectory)
 }
 

@@ -86,8 +86,8 @@ fn look_at(state: &mut State, plan: &mut Plan<'_>, at: u32, operation: &Asked<'_
     match *operation {
         Operation::Rename { from, to, how } => rename(state, plan, at, (from, to), how),
         Operation::Link { from, to } => link(state, plan, at, (from, to)),
-        Operation::Unlink(path) => remove(state, plan, path, false),
-        Operation::RemoveDirectory(path) => remove(state, plan, path, true),
+        Operation::Unlink(path) => remove(state, plan, at, path, false),
+        Operation::RemoveDirectory(path) => remove(state, plan, at, path, true),
         Operation::MakeDirectory { path, mode } => make_directory(state, plan, path, mode),
         Operation::SetXattr { path, name, value, how } => {
             set_xattr(state, plan, (path, at), (name, value, how))
@@ -159,7 +159,7 @@ fn rename(
         Some(there) if there == ino => return Ok(()),
         Some(there) if how == RenameHow::Replace => {
             permit_replacing(state, plan, ino, there, to)?;
-            loses(state, plan, there, (new, to))?;
+            loses(state, plan, at, there, (new, to))?;
         }
         Some(there) => is_renamed(state, plan, at, (there, to, from))?,
         None => {}
@@ -199,10 +199,12 @@ fn is_renamed(
 fn loses(
     state: &mut State,
     plan: &mut Plan<'_>,
+    at: u32,
     ino: Ino,
     (place, path): (Place<'_>, &[u8]),
 ) -> Result<()> {
-    gathering::may_be_lost(state, plan, ino, path)?;
+    doubts::must_have_its_names(state, ino)?;
+    plan.is_taken_by(ino, at, path);
     plan.loses(state, ino, place);
     Ok(())
 }
@@ -249,7 +251,13 @@ fn link(state: &mut State, plan: &mut Plan<'_>, at: u32, (from, to): (&[u8], &[u
 }
 
 /// Removes an empty directory, or what is none.
-fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) -> Result<()> {
+fn remove(
+    state: &mut State,
+    plan: &mut Plan<'_>,
+    at: u32,
+    path: &[u8],
+    directory: bool,
+) -> Result<()> {
     let (place, ino) = plan.named(state, path)?;
     plan.permit_removal(state, place.0, ino, path)?;
     match (directory, kind_of(state, plan, ino, path)? == Kind::Directory) {
@@ -261,8 +269,7 @@ fn remove(state: &mut State, plan: &mut Plan<'_>, path: &[u8], directory: bool) 
         _ => {}
     }
     charging::loses(state, &mut plan.shift, ino);
-    loses(state, plan, ino, (place, path))?;
-    plan.unlinks(ino, path);
+    loses(state, plan, at, ino, (place, path))?;
     plan.stands_for(place, None);
     let (parent, name, time_ns) = (place.0, place.1.into(), plan.time_ns);
     plan.records(Fact::Removed { parent, name, time_ns });

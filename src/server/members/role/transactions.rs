@@ -28,6 +28,8 @@ pub struct Doubt {
     pub sets: Vec<Set>,
     /// So many names it gives, which are counted already.
     pub gets: u32,
+    /// So many names it takes, which are counted no more already.
+    pub loses: u32,
     /// Its names are delegated, and these are the paths of those that it is to get.
     pub delegated: Option<Vec<Vec<u8>>>,
     /// When it was, seconds since 1970.
@@ -40,6 +42,14 @@ pub struct Doubt {
     pub trouble: Option<Trouble>,
     /// Who knows of it, too.
     pub witness: Option<Member>,
+}
+
+impl Doubt {
+    fn of(of: TransactionId) -> Self {
+        let (sets, gets, loses, delegated, since_s) = Default::default();
+        let (since, asks, trouble, witness) = Default::default();
+        Doubt { of, sets, gets, loses, delegated, since_s, since, asks, trouble, witness }
+    }
 }
 
 /// What a request is about to decide, and who is to know of it, too.
@@ -94,10 +104,7 @@ impl Transactions {
         match record {
             Transacts::Prepared { of, file, sets, since_s } => {
                 let (of, sets, since_s) = (*of, sets.clone(), *since_s);
-                let (gets, delegated, since, asks, trouble, witness) = Default::default();
-                let doubt =
-                    Doubt { of, sets, gets, delegated, since_s, since, asks, trouble, witness };
-                self.prepared.insert(*file, doubt);
+                self.prepared.insert(*file, Doubt { sets, since_s, ..Doubt::of(of) });
             }
             Transacts::Watched { of, file, witness } => {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
@@ -106,6 +113,10 @@ impl Transactions {
             Transacts::Gets { of, file, names } => {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
                 doubt.into_iter().for_each(|doubt| doubt.gets = *names);
+            }
+            Transacts::Loses { of, file, names } => {
+                let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
+                doubt.into_iter().for_each(|doubt| doubt.loses = *names);
             }
             Transacts::Delegated { of, file, to } => {
                 let doubt = self.prepared.get_mut(file).filter(|doubt| doubt.of == *of);
@@ -164,6 +175,11 @@ impl Transactions {
             let (of, file, names) = (doubt.of, *file, doubt.gets);
             Transacts::Gets { of, file, names }
         });
+        let loses = self.prepared.iter().filter(|(_, doubt)| doubt.loses > 0);
+        let loses = loses.map(|(file, doubt)| {
+            let (of, file, names) = (doubt.of, *file, doubt.loses);
+            Transacts::Loses { of, file, names }
+        });
         let delegated = self.prepared.iter().filter_map(|(file, doubt)| {
             let (of, file, to) = (doubt.of, *file, doubt.delegated.clone()?);
             Some(Transacts::Delegated { of, file, to })
@@ -186,7 +202,7 @@ impl Transactions {
             files: files.iter().copied().collect(),
         });
         let here = decided.chain(returns).chain(prepared).chain(watched).chain(gets);
-        let here = here.chain(delegated);
+        let here = here.chain(loses).chain(delegated);
         here.chain(asked).chain(witnessed).map(Membership::Transacts)
     }
 

@@ -511,7 +511,6 @@ fn what_is_refused_has_changed_nothing() {
     link(&mut peers, 0, b"b/2", b"c/9").expect("linked");
     let all = [
         vec![moved(b"c/2", b"c/3"), Operation::Unlink(b"b/2"), Operation::Unlink(b"c/9")],
-        vec![moved(b"c/2", b"c/3"), Operation::Unlink(b"b/2")],
         vec![moved(b"c/2", b"c/3"), Operation::Copies(2)],
         vec![moved(b"c/2", b"c/3"), moved(b"b", b"e")],
         vec![moved(b"b", b"e"), moved(b"c/2", b"c/3")],

@@ -66,6 +66,7 @@ mod let_go;
 mod listing;
 mod locks;
 mod looks;
+mod losing;
 mod named_again;
 mod owners;
 mod placing;

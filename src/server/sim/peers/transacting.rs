@@ -73,19 +73,19 @@ fn some_step(draw: &mut impl FnMut(u64) -> u64) -> Operation<Vec<u8>> {
 
 /// Whether an operation may be refused, as it is of what another machine's server alone changes, or
 /// a directory moves.
-fn may_be_refused(tree: &Tree, step: &Operation<Vec<u8>>, with_dir: bool) -> bool {
+fn may_be_refused(tree: &Tree, step: &Operation<Vec<u8>>) -> bool {
     let is_directory = |path: &Vec<u8>| tree.node(path).is_ok_and(|node| node.directory);
-    let files = tree.files();
-    let is_several = |path: &Vec<u8>| {
-        with_dir && files.values().any(|all| all.len() > 1 && all.contains(&&path[..]))
-    };
     match step {
-        Operation::Rename { from, to, .. } => {
-            is_several(to) || [from, to].into_iter().any(is_directory)
-        }
-        Operation::Unlink(path) => is_several(path),
+        Operation::Rename { from, to, .. } => [from, to].into_iter().any(is_directory),
         _ => false,
     }
+}
+
+/// Whether a file has none any more of several names that it had: with a permanent store none of
+/// another machine does.
+fn loses_all_of_several(before: &Tree, after: &Tree) -> bool {
+    let left = after.files();
+    before.files().iter().any(|(file, names)| names.len() > 1 && !left.contains_key(file))
 }
 
 /// Whether it gives a name to something.
@@ -119,7 +119,7 @@ fn act_at_once(
         let step = some_step(draw);
         let mut next = after.clone();
         let does = done(&mut next, &step);
-        let refusable = may_be_refused(&after, &step, with_dir);
+        let refusable = may_be_refused(&after, &step);
         // The last one may be such that it cannot be done.
         let may_fail = bold && steps.len() + 1 == count;
         if (does.is_err() && !may_fail) || (refusable && draw(4) > 0) {
@@ -134,8 +134,6 @@ fn act_at_once(
             let swaps = matches!(step, Operation::Rename { how: RenameHow::Exchange, .. });
             let after_others = steps.iter().any(is_new) || (swaps && !steps.is_empty());
             refused |= refusable && (!only || after_others);
-            // A file that has several names before may have one by now.
-            refused |= with_dir && several && takes_something(&step);
             // Where a directory moves, homes prepare nothing.
             let sets = |step: &Operation<_>| {
                 matches!(step, Operation::SetXattr { .. } | Operation::Link { .. })
@@ -148,10 +146,13 @@ fn act_at_once(
         }
         steps.push(step);
     }
-    if draw(3) == 0 {
-        refused |= with_dir && steps.iter().any(names_something);
-        steps.push(Operation::Copies(2));
+    let copied = draw(3) == 0;
+    if with_dir {
+        refused |= loses_all_of_several(tree, &after);
+        refused |= (copied || moves > 0) && several && steps.iter().any(takes_something);
+        refused |= copied && steps.iter().any(names_something);
     }
+    steps.extend(copied.then_some(Operation::Copies(2)));
     let encoded = frame::encode(&steps).expect("it is short");
     match (peers.ask(at, Request::Transact(&encoded)), fails) {
         (Ok(_), None) => *tree = after,
