@@ -2,8 +2,7 @@
 //! let in.
 //!
 //! Invariant: only what he is in changes, of all members that are his: none keeps a group that was
-//! taken from him. Not here: who is let in
-//! (`control`), and who says what his groups are (`cli`).
+//! taken from him. Not here: who is let in (`control`), and who says what his groups are (`cli`).
 
 use terral_format::wire::person::{GROUPS_MAX, Person};
 use terral_format::wire::roster::Roster;

@@ -127,7 +127,7 @@ fn is_own(state: &State, ino: Ino) -> bool {
     let Some(members) = state.members.as_ref().filter(|_| state.is_among_users()) else {
         return true;
     };
-    members.number(ino).is_some_and(|number| members.is_born_among_ours(number))
+    members.number(ino).is_some_and(|number| members.is_ours(number.born()))
 }
 
 /// Refuses to take `name`, which is `ino`, from a directory where that may not be (unlink(2)).

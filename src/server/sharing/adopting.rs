@@ -53,7 +53,7 @@ fn known(state: &State, parent: Ino, name: &[u8]) -> Option<Ino> {
     let ino = state.names.child_here(parent, name)?;
     let decides = |number: &Number| {
         let decider = members.decider(Thing::File(*number));
-        decider == Some(members.me()) && members.is_born_among_ours(*number)
+        decider == Some(members.me()) && members.is_ours(number.born())
     };
     members.number(ino).filter(|number| members.is_born_here(*number) || decides(number))?;
     Some(ino)

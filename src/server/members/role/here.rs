@@ -11,7 +11,7 @@ use terral_format::wire::placement::Placement;
 use terral_format::wire::things::{By, Change};
 use terral_partition::effect::{Giving, Local};
 
-use super::JUST_NOW;
+use super::{JUST_NOW, users};
 use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::members::numbers::Numbers;
@@ -69,8 +69,7 @@ impl Local for Here<'_> {
     }
 
     fn are_for_one(&self, one: Member, other: Member) -> bool {
-        let user_of = |member: Member| self.users.get(&member).map(|person| person.user);
-        user_of(one) == user_of(other)
+        users::are_for_one(self.users, one, other)
     }
 
     /// A directory goes to who decides it once the permanent store has what it is owed of names:

@@ -25,6 +25,12 @@ pub(super) fn of(certificates: &[Certificate]) -> BTreeMap<Member, Person> {
     users.collect()
 }
 
+/// Whether two members speak for the same user, or for nobody alone.
+pub(super) fn are_for_one(of: &BTreeMap<Member, Person>, one: Member, other: Member) -> bool {
+    let user_of = |member: Member| of.get(&member).map(|person| person.user);
+    user_of(one) == user_of(other)
+}
+
 impl Members {
     /// Whether a member is in, as far as this server knows.
     pub fn is_in(&self, member: Member) -> bool {
@@ -55,8 +61,7 @@ impl Members {
 
     /// Whether two members speak for the same.
     pub fn are_for_one(&self, one: Member, other: Member) -> bool {
-        let user_of = |member: Member| self.user_of(member).map(|person| person.user);
-        user_of(one) == user_of(other)
+        are_for_one(&self.users, one, other)
     }
 
     /// For whom alone a member speaks, if this one does not: what it wants and says is looked at.
@@ -71,11 +76,6 @@ impl Members {
         let decider = || self.decider(Thing::File(number));
         let decides = || decider().is_some_and(|decider| self.are_for_one(decider, from));
         number.born() == from || (self.are_for_one(number.born(), from) && decides())
-    }
-
-    /// Whether a number was born at one of those that speak for whom this one does.
-    pub fn is_born_among_ours(&self, number: Number) -> bool {
-        self.is_ours(number.born())
     }
 
     /// About how many bytes a member was told that it has not taken yet.
