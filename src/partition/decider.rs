@@ -382,7 +382,7 @@ impl Decider {
                     out.want(Effect::Fetch { thing, to });
                 }
                 (Busy::Serving(operation), Some(front)) if front.operation == operation => {
-                    let work = front.work.clone();
+                    let work = choosing::served(thing, &front.work);
                     out.want(Effect::Serve { operation, thing, work });
                 }
                 _ => self.is_not_busy(thing),

@@ -203,7 +203,7 @@ impl Decider {
         let Some(entry) = self.entries.get_mut(&thing) else { return Turn::Wait };
         if let Hold::Here { busy, .. } = &mut entry.hold {
             *busy = Some(Busy::Serving(request.operation));
-            let (operation, work) = (request.operation, request.work.clone());
+            let (operation, work) = (request.operation, served(thing, &request.work));
             out.want(Effect::Serve { operation, thing, work });
         }
         Turn::Wait
@@ -254,4 +254,14 @@ fn is_changed(entry: &Entry, but: Option<Member>, thing: Thing, cx: &Context<'_>
     let mut changers = entry.changers.iter();
     changers.any(|(member, since)| Some(*member) != but && recent(*since))
         || (but != Some(cx.me) && cx.local.in_use(thing))
+}
+
+/// What is wanted of a thing, as it is carried out. Who looks at a directory may have a name looked
+/// for, and that may need the directory as who changes it does: so it steps aside, as who looks for
+/// one, or it would wait for what waits behind it.
+pub(super) fn served(thing: Thing, work: &Work) -> Work {
+    match (thing, work) {
+        (Thing::Directory(_), Work::Look(look)) => Work::Find(look.clone()),
+        (_, work) => work.clone(),
+    }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use terral_format::disk::partition::Verdict;
+use terral_store::backing::NameSink;
 
-use super::users::{ALICE, BOB, certificates, got, house_of, put, touches_only_roots};
+use super::users::{ALICE, BOB, certificates, gives, got, house_of, put, touches_only_roots};
 use super::{Peers, member};
 
 const DAVE: u32 = 1003;
@@ -55,6 +56,35 @@ fn goes_on(is_fenced: bool, killed: Option<(usize, i64)>) {
 #[test]
 fn who_had_looked_at_what_a_lost_users_server_had_goes_on() {
     goes_on(false, None);
+}
+
+/// Bob's server has lost its memory, and another one of his comes. What he has lies in a directory
+/// of root's that others may search, and not list.
+fn is_gone_through(listed: bool) {
+    let mut peers = house(1);
+    let dir = peers.dir.clone().expect("a store");
+    dir.make_directory(b"home", 0o711).expect("put");
+    dir.make_directory(b"home/bob", 0o755).expect("put");
+    gives(&dir, b"home/bob", (BOB, 0o755));
+    put(&mut peers, 2, b"home/bob/f", b"bob's");
+    super::dir::owes_nothing(&mut peers);
+    if listed {
+        assert!(peers.list(0, b"home").is_ok());
+    }
+    assert_eq!(got(&mut peers, 1, b"home/bob/f"), Ok(b"bob's".to_vec()));
+    peers.certificates = certificates(&[ALICE, BOB, DAVE, BOB]);
+    peers.remove(2, Verdict::Dead, 2);
+    for at in [3, 1, 4, 0] {
+        assert_eq!(got(&mut peers, at, b"home/bob/f"), Ok(b"bob's".to_vec()), "{at}");
+    }
+    touches_only_roots(&peers);
+}
+
+#[test]
+fn who_may_only_search_a_directory_goes_through_it_to_what_a_lost_users_server_had() {
+    for listed in [false, true] {
+        is_gone_through(listed);
+    }
 }
 
 #[test]
