@@ -99,7 +99,7 @@ fn apply_those(state: &mut State, limit: u64, revoke: bool) -> Result<bool> {
     lending::fill_hands(state, sessions)?;
     let mut done = Vec::with_capacity(committed.len());
     let before = std::mem::take(&mut state.waiting);
-    let mut waiting = Waiting::after(&before, state.world.now());
+    state.waiting = Waiting::after(&before, state.world.now());
     for change in &committed {
         let mut buffer = [0; CHANGE_BYTES];
         let bytes = memory.deferred().read(change, &mut buffer);
@@ -109,22 +109,22 @@ fn apply_those(state: &mut State, limit: u64, revoke: bool) -> Result<bool> {
             continue;
         };
         let user = SessionSlot(change.session);
-        let (late, who) = (waiting.precede(&made.change), (user, change.stamp));
+        let (late, who) = (state.waiting.precede(&made.change), (user, change.stamp));
         if late || before.keeps(change.stamp, state.world.now()) {
-            waiting.add(who, &made.change, before.why().filter(|_| !late).cloned());
+            state.waiting.add(who, &made.change, before.why().filter(|_| !late).cloned());
             continue;
         }
         if let Err(error) = apply_one(state, change, &made) {
-            waiting.add(who, &made.change, Some(error));
+            state.waiting.add(who, &made.change, Some(error));
             continue;
         }
         if matches!(made.change, Deferred::Close { .. }) {
-            waiting.hasten(state.world.now());
+            state.waiting.hasten(state.world.now());
         }
         done.push((change, changes::shadow_of(&made.change)));
     }
-    if waiting.count() > 0 {
-        state.waiting = waiting;
+    if state.waiting.count() == 0 {
+        state.waiting = Waiting::default();
     }
     if !done.is_empty() {
         state.debts.names_changed(state.world.now());

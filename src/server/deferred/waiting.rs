@@ -112,6 +112,11 @@ impl Waiting {
         same || within || things.iter().any(above)
     }
 
+    /// Whether one that waits is about this inode, as one that creates it is.
+    pub fn is_about(&self, ino: Ino) -> bool {
+        self.things.contains(&Thing::Inode(ino))
+    }
+
     /// How many.
     pub fn count(&self) -> usize {
         self.sessions.len()

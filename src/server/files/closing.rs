@@ -30,13 +30,22 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     let shared = words[0].load(Ordering::SeqCst) & SHARED != 0;
     // Whoever has it in hand may have created, shared and closed it already, and not be heard.
     let in_hand = state.names.inode(open.ino).is_some_and(|inode| inode.is(flag::PREALLOCATED));
+    let is_closed = words[0].load(Ordering::SeqCst) == 0;
     let held = if kernel && shared && !in_hand {
         state.machine.is_held(description)?
     } else {
         // Nobody but its opener can have it.
-        !asked && state.sessions.client(open.session).is_some()
+        !asked && !is_closed && state.sessions.client(open.session).is_some()
     };
     if held {
+        return Ok(());
+    }
+    // What was created with it waits for a change before that, and is nothing without it: it ends
+    // once that is there.
+    if in_hand && state.waiting.is_about(open.ino) {
+        if asked {
+            words[0].store(0, Ordering::SeqCst);
+        }
         return Ok(());
     }
     state.storage.memory().description(description)[0].store(0, Ordering::SeqCst);

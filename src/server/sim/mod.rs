@@ -51,6 +51,7 @@ mod fencing;
 mod flaws;
 mod full_memory;
 mod full_table;
+mod held_up;
 mod machine;
 mod mapping;
 mod model;

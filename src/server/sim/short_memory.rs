@@ -63,10 +63,15 @@ fn evicted(sim: &mut Sim, client: usize, byte: u8) -> FileRef {
 /// Has a file's first chunk, which is drained first, driven out by another file; then that arrives.
 fn evict(sim: &mut Sim, client: usize, file: FileRef, by: &[u8]) {
     sim.pass(LONG);
+    drive_out(sim, client, by);
+    assert!(sim.memory.entry(file.slot, 0).is_absent(), "it is not evicted");
+}
+
+/// Has what was drained driven out by another file.
+pub(super) fn drive_out(sim: &mut Sim, client: usize, by: &[u8]) {
     let large = sim.open(client, by, CREATE).expect("a free name").file;
     sim.faults.begin(Fault::Full, LONG);
     fill(sim, client, large);
-    assert!(sim.memory.entry(file.slot, 0).is_absent(), "it is not evicted");
 }
 
 /// Whether deferred changes that wait for this are tried again as soon as a file was copied.
