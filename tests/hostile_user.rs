@@ -226,6 +226,23 @@ fn a_memory_that_he_throws_away_again_and_again_is_not_made_for_ever() {
 }
 
 #[test]
+fn who_had_looked_at_what_he_threw_away_goes_on() {
+    if !is_root() {
+        return;
+    }
+    let machine = Machine::begin("looked");
+    machine.done(BOB, "chmod 755 /terral/bob; mkdir /terral/bob/d; echo his > /terral/bob/d/f");
+    machine.done(ALICE, "ls -lR /terral/bob && test \"$(cat /terral/bob/d/f)\" = his");
+    end_all(&machine);
+    fs::remove_dir_all(machine.instance(BOB)).expect("root may");
+    machine.done(BOB, "echo again > /terral/bob/again");
+    // What only root's server can say, and what only bob's can.
+    machine.done(0, "mkdir /terral/all/new");
+    machine.done(ALICE, "ls -ld /terral/all/new && test \"$(cat /terral/bob/again)\" = again");
+    machine.end();
+}
+
+#[test]
 fn what_is_asked_at_the_door_in_rubbish_is_passed_over() {
     if !is_root() {
         return;

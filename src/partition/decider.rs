@@ -112,6 +112,16 @@ impl Decider {
         matches!(hold, Some(Hold::Lent { to, recalled: false, .. }) if *to != me)
     }
 
+    /// Whether a member other than `me` was shown it, and it is not taken back.
+    pub(crate) fn is_shown(&self, thing: Thing, me: Member) -> bool {
+        match self.entries.get(&thing).map(|entry| &entry.hold) {
+            Some(Hold::Here { shown: by, .. } | Hold::Kept { by, .. }) => {
+                by.keys().any(|member| *member != me)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether somebody waits for something.
     pub(crate) fn is_asked(&self) -> bool {
         let asked = |entry: &Entry| {

@@ -18,6 +18,11 @@ impl Machine {
         self.durable.decider.is_lent(thing, self.durable.me)
     }
 
+    /// Whether another member was shown a thing that this one decides.
+    pub fn is_shown_to_others(&self, thing: Thing) -> bool {
+        self.durable.decider.is_shown(thing, self.durable.me)
+    }
+
     /// Whether nobody waits for this server, nor it for a change elsewhere, and all that it has
     /// said was taken. Who asks it from then on is not answered.
     pub fn is_quiet(&self) -> bool {

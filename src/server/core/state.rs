@@ -456,6 +456,7 @@ impl State {
         let members = self.members.as_ref();
         let waits = members.is_some_and(|members| members.has_kept() || members.has_postponed());
         let waits = waits || members.is_some_and(|it| it.delegated().next().is_some());
+        let waits = waits || members.is_some_and(|it| it.is_restoring());
         waits || self.names.is_any_leaving() || members.is_some_and(|members| members.has_gone())
     }
 

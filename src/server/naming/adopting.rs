@@ -9,7 +9,7 @@
 //! (`sharing/starting`).
 
 use terral_format::disk::membership::Membership;
-use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
+use terral_format::ids::{Ino, Member, Number, ROOT};
 use terral_format::local::names::flag;
 use terral_format::wire::attributes::{Attributes, Kind};
 use terral_format::wire::starting::Needed;
@@ -42,12 +42,7 @@ pub fn is_orphaned(state: &State, ino: Ino) -> bool {
     let Some(members) = state.members.as_ref().filter(|_| state.owner() == Some(0)) else {
         return false;
     };
-    let is = |number: Number| {
-        let decider = members.decider(Thing::File(number));
-        let his = |decider: Member| members.are_for_one(number.born(), decider);
-        !members.is_ours(number.born()) && !decider.is_some_and(his)
-    };
-    members.number(ino).is_some_and(is)
+    members.number(ino).is_some_and(|number| members.is_orphaned(number.born()))
 }
 
 /// Whose something is that was found in the store, in a directory that is here.

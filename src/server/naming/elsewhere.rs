@@ -18,6 +18,7 @@ use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
+use crate::members::role::Gone;
 use crate::naming::permitting::{self, STICKY};
 use crate::naming::stat_ahead;
 
@@ -123,15 +124,17 @@ pub fn take_all(state: &mut State, inos: &[Ino]) -> Result<()> {
     Ok(())
 }
 
-/// A directory that is here is about to say something else than others have been shown: they are
-/// shown it no more.
+/// A directory that is here is about to say something else than others have been shown, be it
+/// that nobody here has looked since: they are shown it no more.
 ///
 /// # Errors
 /// If it must wait for that.
 pub fn is_shown_no_more(state: &mut State, directory: Ino) -> Result<()> {
     let Some(thing) = thing_of(state, directory) else { return Ok(()) };
     let members = state.members.as_ref();
-    if members.is_some_and(|members| members.access(thing, state) == Access::Look) {
+    if members.is_some_and(|members| {
+        members.access(thing, state) == Access::Look || members.is_shown_to_others(thing)
+    }) {
         requiring::hold_all(state, &[thing].into())?;
     }
     Ok(())
@@ -376,6 +379,13 @@ pub fn is_in_store(state: &State, child: &Child) -> bool {
     let members = state.members.as_ref().filter(|_| state.backing.is_some());
     let has_left = members.is_some_and(|members| members.has_left(child.number.born()));
     has_left && child.kind != Kind::Directory
+}
+
+/// Members of which a name that was shown stands for something else from now on, which who has
+/// shown it is to say.
+pub fn gone(state: &State) -> Gone {
+    let members = state.members.as_ref().filter(|_| state.backing.is_some());
+    members.map(|members| members.gone_homes()).unwrap_or_default()
 }
 
 /// Where what another member says is in the tables.

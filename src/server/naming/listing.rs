@@ -7,7 +7,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::authority::caller::Caller;
 use crate::core::paths::refuse;
 use crate::core::state::State;
-use crate::naming::{elsewhere, lookup, whole};
+use crate::naming::{elsewhere, lookup, whereabouts, whole};
 use crate::needs::asking;
 
 /// Bytes of names in one reply; leaves room for the rest of the message.
@@ -28,7 +28,7 @@ pub fn names_of(state: &mut State, caller: &Caller, directory: Ino) -> Result<Ve
     }
     let mut names = Vec::new();
     if whole::may_have_more(state, &inode) {
-        let path = state.names.path(directory).unwrap_or_default();
+        let path = whereabouts::of(state, directory)?;
         if let Some(path) = asking::place(state, &path)? {
             let listed = asking::list(state, path)?;
             let unknown = |name: &&Name| state.names.entry(directory, &name.name).is_none();

@@ -6,7 +6,8 @@ use terral_format::ids::{FileSlot, Ino, ROOT};
 use terral_format::local::changes::{Deferred, Made, name_of};
 use terral_format::local::deferred::{CHANGE_BYTES, Key, Pending};
 use terral_format::local::names::{hash, index_of};
-use terral_format::wire::message::{Kind, Target};
+use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::message::Target;
 use terral_format::{Error, ErrorKind, Result, frame};
 use terral_store::backing::Found;
 
@@ -17,7 +18,7 @@ use crate::far::asking;
 use crate::members::{moving, requiring};
 use crate::naming::adopting::{self, Whose};
 use crate::naming::names::{Entry, Place};
-use crate::naming::{elsewhere, lost, permitting, whole};
+use crate::naming::{elsewhere, lost, permitting, whereabouts, whole};
 use crate::needs::asking::{fetch, place};
 use crate::needs::need::{Fetched, Looked, Need};
 
@@ -242,16 +243,26 @@ fn as_seen(
 /// # Errors
 /// If that must wait, and what the store says.
 pub fn look_there(state: &mut State, directory: Ino, name: &[u8]) -> Result<Looked> {
-    let path = match state.names.path(directory) {
-        Some(path) => join(&path, name),
-        // It was inherited, and somebody is being asked where it is.
-        None if state.members.is_some() && directory != ROOT => return Err(state.fetches.wait()),
-        None => name.into(),
-    };
+    let path = join(&whereabouts::of(state, directory)?, name);
     let Some(path) = place(state, &path)? else { return Ok(None) };
     match fetch(state, Need::Look(path))? {
         Fetched::Look(looked) => looked,
         _ => Err(refuse(ErrorKind::Invalid, name)),
+    }
+}
+
+/// What the permanent store says that a directory looks like; nothing if it is not there, or it is
+/// not known here where.
+///
+/// # Errors
+/// If that must wait, and what the store says.
+pub fn looks_there(state: &mut State, directory: Ino) -> Result<Option<Attributes>> {
+    let Some(path) = state.names.path(directory) else { return Ok(None) };
+    let Some(path) = place(state, &path)? else { return Ok(None) };
+    let looks = |(found, _): (Found, Vec<u8>)| found.attributes;
+    match fetch(state, Need::Look(path))? {
+        Fetched::Look(looked) => Ok(looked?.map(looks).filter(|is| is.kind == Kind::Directory)),
+        _ => Err(refuse(ErrorKind::Invalid, b"directory")),
     }
 }
 

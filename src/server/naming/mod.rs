@@ -45,6 +45,7 @@ pub mod stat_ahead;
 mod taken_back;
 pub mod transactions;
 pub mod unsettled;
+mod whereabouts;
 pub mod whole;
 pub mod xattr_requests;
 pub mod xattrs;

@@ -111,7 +111,8 @@ pub fn install(state: &mut State, thing: Thing, body: &Body) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     if members.access(thing, state) != Access::Change && !members.decides(thing) {
         let mut copy = Copy::of(thing, body)?;
-        copy.forget(|child| elsewhere::is_in_store(state, child));
+        let gone = elsewhere::gone(state);
+        copy.forget(|child| gone.had(child));
         if let Some(members) = &mut state.members {
             members.is_shown(thing, copy);
         }

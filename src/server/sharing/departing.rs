@@ -253,23 +253,24 @@ fn take(state: &mut State) {
     }
 }
 
-/// Members have left: what they had the permanent store has now, under the names that it has there.
+/// Members are gone: what those had that have left in order the permanent store has now, under the
+/// names that it has there; what was a user's another one of his finds there.
 pub fn are_gone(state: &mut State) {
-    if !state.members.as_mut().is_some_and(|members| members.take_departed()) {
+    let departed = state.members.as_mut().map(|members| members.take_departed());
+    let departed = departed.unwrap_or_default();
+    if !(departed.in_order || departed.users) || state.backing.is_none() || me(state).is_none() {
         return;
     }
-    if state.backing.is_none() || me(state).is_none() {
-        return;
+    if departed.in_order {
+        let directories: Vec<Inode> = state.names.inodes().filter(Inode::is_directory).collect();
+        let here = directories.into_iter().filter(|inode| elsewhere::is_here(state, inode.ino));
+        let here: Vec<Inode> = here.collect();
+        here.iter().for_each(|directory| forget_names(state, directory));
     }
-    let directories: Vec<Inode> = state.names.inodes().filter(Inode::is_directory).collect();
-    let here = directories.into_iter().filter(|inode| elsewhere::is_here(state, inode.ino));
-    let here: Vec<Inode> = here.collect();
-    here.iter().for_each(|directory| forget_names(state, directory));
     // Who looks at what was shown before is to ask.
+    let gone = elsewhere::gone(state);
     let members = state.members.as_ref();
-    let old = members.map(|members| {
-        members.copies_with(|copy| copy.has(|child| elsewhere::is_in_store(state, child)))
-    });
+    let old = members.map(|members| members.copies_with(|copy| copy.has(|is| gone.had(is))));
     old.into_iter().flatten().for_each(|thing| tell(state, Input::GiveBack(thing)));
 }
 

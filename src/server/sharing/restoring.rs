@@ -25,7 +25,7 @@ use crate::core::state::State;
 use crate::core::world::Tick;
 use crate::members::role::Restoring;
 use crate::members::stepping::tell;
-use crate::naming::{elsewhere, homes};
+use crate::naming::{elsewhere, homes, lookup};
 use crate::sharing::{bodies, moving, removal, users};
 
 /// Names that one message holds, bytes.
@@ -157,11 +157,14 @@ fn gives_up(state: &mut State, thing: Thing) {
     let has_path = bodies::inode_of(state, thing).map(|inode| state.names.path(inode.ino));
     let Some(members) = &mut state.members else { return };
     match members.restoring().remove(&thing) {
-        Some(Restoring { of: None, .. }) if matches!(has_path, Ok(Some(_))) => {
+        Some(Restoring { of: None, .. }) => {
             members.is_silent_on(thing);
             members.go_on();
+            // What is owed of it needs its place, whoever asks.
+            if !matches!(has_path, Ok(Some(_))) {
+                members.wants_memory(thing);
+            }
         }
-        Some(Restoring { of: None, .. }) => members.wants_memory(thing),
         _ => tell(state, Input::Restored { thing, is: false }),
     }
 }
@@ -233,8 +236,21 @@ fn conclude(state: &mut State, thing: Thing) -> Result<()> {
     let Some(restoring) = members.restoring().remove(&thing) else { return Ok(()) };
     let me = members.me();
     let own = all_remembered(state, thing.number());
-    let known: Vec<_> = own.into_iter().map(|own| (me, own)).chain(restoring.known).collect();
+    let told = restoring.known.iter().cloned();
+    let known: Vec<_> = own.into_iter().map(|own| (me, own)).chain(told).collect();
     let ino = place_of(state, thing.number(), &known)?;
+    let looks = known.iter().filter_map(|(_, said)| said.attributes);
+    let mut looks = looks.max_by_key(|attributes| attributes.changed_ns);
+    if looks.is_none() && restoring.of.is_some() {
+        looks = match looks_there(state, ino) {
+            Some(looks) => looks,
+            None => {
+                let members = state.members.iter_mut();
+                members.for_each(|it| drop(it.restoring().insert(thing, restoring.clone())));
+                return Ok(());
+            }
+        };
+    }
     state.members.iter_mut().for_each(|members| {
         members.heard_all(thing);
         members.go_on();
@@ -247,8 +263,6 @@ fn conclude(state: &mut State, thing: Thing) -> Result<()> {
     let is_other = |state: &State, child: &Child| has_other_name(state, ino, child);
     let names = names.into_iter().filter(|(_, child)| !is_other(state, child));
     bodies::has_names(state, ino, names.collect())?;
-    let looks = known.iter().filter_map(|(_, said)| said.attributes);
-    let looks = looks.max_by_key(|attributes| attributes.changed_ns);
     is_as_it_was_seen(state, ino, looks);
     are_as_they_were_seen(state, seen);
     if homes::decide(state) {
@@ -346,6 +360,21 @@ fn are_as_they_were_seen(state: &mut State, seen: BTreeMap<Number, Attributes>) 
     }
 }
 
+/// What the permanent store says that a directory looks like whose looks nobody knows, if it says
+/// it; `None`: that must wait, and is asked for anew by and by.
+fn looks_there(state: &mut State, ino: Ino) -> Option<Option<Attributes>> {
+    if !homes::decide(state) {
+        return Some(None);
+    }
+    let may = state.fetches.let_wait(true);
+    let waits = state.fetches.must_wait();
+    let looks = lookup::looks_there(state, ino);
+    let is_late = looks.is_err() && state.fetches.must_wait();
+    state.fetches.let_wait(may);
+    state.fetches.set_waiting(waits);
+    (!is_late).then(|| looks.ok().flatten())
+}
+
 /// It looks as it was seen last, by whoever it was.
 fn is_as_it_was_seen(state: &mut State, ino: Ino, seen: Option<Attributes>) {
     let now = state.attributes(ino);
@@ -354,7 +383,9 @@ fn is_as_it_was_seen(state: &mut State, ino: Ino, seen: Option<Attributes>) {
         (None, Some(now)) if now.mode == 0 => {
             let time_ns = state.storage.time_ns();
             let (modified_ns, changed_ns) = (time_ns, time_ns);
-            Attributes { mode: MODE, modified_ns, changed_ns, ..now }
+            // Whose all is here.
+            let (uid, gid) = state.attributes(ROOT).map_or((0, 0), |root| (root.uid, root.gid));
+            Attributes { mode: MODE, uid, gid, modified_ns, changed_ns, ..now }
         }
         _ => return,
     };

@@ -14,8 +14,8 @@ use crate::members::copies::Copy;
 /// What is known of that. Of this process only.
 #[derive(Default)]
 pub(super) struct Departing {
-    /// Others have left, and names of what they had are still in the tables.
-    are_gone: bool,
+    /// Others are gone, and names of what they had are still in the tables.
+    departed: Departed,
     /// To the control.
     says: Option<Control>,
     /// The control says that this member is in no more.
@@ -24,15 +24,34 @@ pub(super) struct Departing {
     handed: BTreeSet<Number>,
 }
 
-fn left(roster: &Roster) -> usize {
-    let has_left = |standing| matches!(standing, Standing::Removed { verdict: Verdict::Left, .. });
-    roster.seats.iter().filter(|seat| has_left(seat.standing)).count()
+/// Who is gone, so that others may have been shown what is elsewhere now.
+#[derive(Clone, Copy, Default)]
+pub struct Departed {
+    /// Members that had brought what they had.
+    pub in_order: bool,
+    /// Users' servers, each of which another one of his follows.
+    pub users: bool,
+}
+
+/// How many have left in order, and how many users' servers are in no more.
+fn gone(roster: &Roster) -> (usize, usize) {
+    let (mut left, mut gone) = (0, BTreeSet::new());
+    for seat in &roster.seats {
+        if let Standing::Removed { verdict, .. } = seat.standing {
+            left += usize::from(verdict == Verdict::Left);
+            gone.insert(seat.member);
+        }
+    }
+    let users = roster.certificates.iter().filter(|it| it.user.is_some());
+    (left, users.filter(|it| gone.contains(&it.member)).count())
 }
 
 impl Departing {
     /// This is so from now on, and that was before.
     pub(super) fn follows(&mut self, roster: &Roster, before: &Roster) {
-        self.are_gone |= left(roster) > left(before);
+        let ((left, users), before) = (gone(roster), gone(before));
+        self.departed.in_order |= left > before.0;
+        self.departed.users |= users > before.1;
     }
 
     pub(super) fn has_said(&self) -> bool {
@@ -41,9 +60,9 @@ impl Departing {
 }
 
 impl Members {
-    /// Whether others have left since this was asked last.
-    pub fn take_departed(&mut self) -> bool {
-        std::mem::take(&mut self.departing.are_gone)
+    /// Who is gone since this was asked last.
+    pub fn take_departed(&mut self) -> Departed {
+        std::mem::take(&mut self.departing.departed)
     }
 
     /// This is to be said to the control once the log has it.
@@ -82,6 +101,11 @@ impl Members {
     /// Whether another member has a thing that this one decides, to change it.
     pub fn is_lent(&self, thing: Thing) -> bool {
         matches!(&self.part, Part::Runs(machine) if machine.is_lent(thing))
+    }
+
+    /// Whether another member was shown a thing that this one decides.
+    pub fn is_shown_to_others(&self, thing: Thing) -> bool {
+        matches!(&self.part, Part::Runs(machine) if machine.is_shown_to_others(thing))
     }
 
     /// Whether nobody waits for this server, and it waits for nobody.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ids::{Member, Number, Thing};
+use terral_format::ids::{Member, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::peers::Work;
 use terral_format::wire::person::Person;
@@ -86,10 +86,14 @@ impl Local for Here<'_> {
     }
 
     /// What names a directory has, others know, too, or the permanent store; what a file that was
-    /// born here is, this server.
+    /// born here is, this server. What was another user's is found anew by the next server of his.
     fn may_be_restored(&self, thing: Thing) -> bool {
-        let own = |number: Number| number.born() == self.numbers.me();
-        matches!(thing, Thing::Directory(_)) || matches!(thing, Thing::File(file) if own(file))
+        let (me, born) = (self.numbers.me(), thing.number().born());
+        match thing {
+            Thing::Directory(_) => self.are_for_one(me, born),
+            Thing::File(_) => born == me,
+            Thing::Chunk(..) => false,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use super::Members;
 use crate::core::world::Tick;
 
 /// A directory that is just being put together.
+#[derive(Clone)]
 pub struct Restoring {
     /// Who had it; nobody, if only its place is wanted, or how its files were last seen.
     pub of: Option<Member>,
@@ -64,6 +65,11 @@ impl Members {
     /// What is being put together now.
     pub fn restoring(&mut self) -> &mut BTreeMap<Thing, Restoring> {
         &mut self.losses.restoring
+    }
+
+    /// Whether something is.
+    pub fn is_restoring(&self) -> bool {
+        !self.losses.restoring.is_empty()
     }
 
     /// Others are to be asked what they know of a directory: its place in the tree, and how its

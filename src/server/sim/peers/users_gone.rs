@@ -128,3 +128,30 @@ fn what_a_users_server_had_is_there_as_it_is_fenced_and_as_it_is_said_to_be_dead
         touches_only_roots(&peers);
     }
 }
+
+/// Root's server itself has not looked at the directory that bob's is in since others have.
+#[test]
+fn who_was_shown_where_a_lost_users_directory_was_looks_where_it_is() {
+    let kills = (0..12).flat_map(|records| [0, 1, 4].map(|at| Some((at, records))));
+    for (first, killed) in [None].into_iter().chain(kills).flat_map(|it| [(4, it), (1, it)]) {
+        let mut peers = house(1);
+        peers.make_directory(2, b"bob/d").expect("his own");
+        put(&mut peers, 2, b"bob/d/f", b"bob's");
+        super::dir::owes_nothing(&mut peers);
+        for path in [&b""[..], b"bob", b"bob/d"] {
+            peers.list(1, path).expect("shown");
+        }
+        peers.certificates = certificates(&[ALICE, BOB, DAVE, BOB]);
+        if let Some((at, records)) = killed {
+            peers.sims[at].kill_at(records);
+        }
+        peers.remove_too(2, Verdict::Dead, (2, BTreeMap::new()));
+        for at in [first, 4, 1, 0] {
+            assert_eq!(peers.list(at, b"bob").map(|names| names.len()), Ok(1), "{at}");
+            assert_eq!(got(&mut peers, at, b"bob/d/f"), Ok(b"bob's".to_vec()), "{at}");
+        }
+        put(&mut peers, 4, b"bob/again", b"his own");
+        assert_eq!(got(&mut peers, 1, b"bob/again"), Ok(b"his own".to_vec()));
+        touches_only_roots(&peers);
+    }
+}

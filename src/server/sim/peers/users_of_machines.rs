@@ -164,7 +164,7 @@ fn what_a_lost_server_of_hers_decided_her_other_one_goes_on_with() {
     assert_eq!(got(&mut peers, HERS[1], b"alice/d/f"), Ok(b"first".to_vec()));
     loses(&mut peers, HERS[0]);
     assert_eq!(peers.heir, Some(HERS[1]));
-    for at in [HERS[1], ROOT[0], ROOT[1], HIS] {
+    for at in [ROOT[0], HIS, HERS[1], ROOT[1]] {
         assert_eq!(got(&mut peers, at, b"alice/d/h"), Ok(b"second".to_vec()), "{at}");
         assert_eq!(got(&mut peers, at, b"alice/d/f"), Ok(b"first".to_vec()), "{at}");
     }
@@ -176,6 +176,38 @@ fn what_a_lost_server_of_hers_decided_her_other_one_goes_on_with() {
     }
     owes_nothing(&mut peers);
     touches_only_roots(&peers);
+}
+
+/// Her other server has never looked at what the lost one decided. It is killed, or who asks first,
+/// after so many records of its log.
+#[test]
+fn she_goes_on_with_what_she_never_looked_at_whoever_is_killed() {
+    let kills = (0..16).flat_map(|records| [HERS[1], HIS].map(|at| Some((at, records))));
+    for (first, killed) in [None].into_iter().chain(kills).flat_map(|it| [(HIS, it), (HERS[1], it)])
+    {
+        let mut peers = made(6);
+        peers.make_directory(HERS[0], b"alice/d/e").expect("her own");
+        put(&mut peers, HERS[0], b"alice/d/e/g", b"first");
+        owes_nothing(&mut peers);
+        for path in [&b"alice"[..], b"alice/d", b"alice/d/e"] {
+            assert!(peers.list(HIS, path).is_ok());
+        }
+        if let Some((at, records)) = killed {
+            peers.sims[at].kill_at(records);
+        }
+        loses(&mut peers, HERS[0]);
+        for at in [first, HERS[1], ROOT[0], HIS] {
+            let names = peers.list(at, b"alice/d/e").map(|names| names.len());
+            assert_eq!(names, Ok(1), "{at}, {first} first, killed: {killed:?}");
+        }
+        put(&mut peers, HERS[1], b"alice/d/e/new", b"second");
+        for at in [ROOT[1], HIS] {
+            assert_eq!(got(&mut peers, at, b"alice/d/e/new"), Ok(b"second".to_vec()), "{at}");
+            assert_eq!(got(&mut peers, at, b"alice/d/e/g"), Ok(b"first".to_vec()), "{at}");
+        }
+        owes_nothing(&mut peers);
+        touches_only_roots(&peers);
+    }
 }
 
 #[test]
