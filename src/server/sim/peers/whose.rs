@@ -2,7 +2,7 @@
 //! there. Root's handle notes what it was to touch that is not root's, or lies where others may
 //! rename it; a user's does what the kernel would let him.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use terral_format::disk::membership::Membership;
 use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
@@ -242,8 +242,8 @@ fn act(peers: &mut Peers, draw: &mut impl FnMut(u64) -> u64) {
     drop(done);
 }
 
-/// What somebody does in the store itself, as one of them.
-fn pranks(peers: &Peers, draw: &mut impl FnMut(u64) -> u64) {
+/// What somebody does in the store itself, as one of them: the names that he does it to.
+fn pranks(peers: &Peers, draw: &mut impl FnMut(u64) -> u64) -> [Vec<u8>; 2] {
     let user = [ALICE, BOB][draw(2) as usize];
     let dir = peers.dir.clone().expect("a store").of_program(user);
     let mut path = || {
@@ -258,6 +258,7 @@ fn pranks(peers: &Peers, draw: &mut impl FnMut(u64) -> u64) {
         3 => dir.make_link(&path, b"/etc"),
         _ => dir.make_directory(&path, 0o777),
     };
+    [path, to]
 }
 
 fn walk(seed: u64, kills: bool, bends: bool) -> u64 {
@@ -274,13 +275,14 @@ fn walks(seed: u64, mut peers: Peers, (kills, bends): (bool, bool)) -> u64 {
     peers.make_directory(0, b"roots").expect("root may");
     let world = Virtual::new(seed);
     let mut draw = |of| world.one_of(of);
+    let mut bent = BTreeSet::new();
     for _ in 0..100 {
         if kills && draw(5) == 0 {
             let at = draw(peers.sims.len() as u64) as usize;
             peers.sims[at].kill_at(1 + draw(12) as i64);
         }
         if bends && draw(2) == 0 {
-            pranks(&peers, &mut draw);
+            bent.extend(pranks(&peers, &mut draw));
         }
         act(&mut peers, &mut draw);
         if draw(4) == 0 {
@@ -295,9 +297,14 @@ fn walks(seed: u64, mut peers: Peers, (kills, bends): (bool, bool)) -> u64 {
         }
         touches_only_roots(&peers);
     }
-    // What somebody has put where root's was to be is seen, and stays.
+    // What somebody has put where root's was to be is seen, and stays; what root's was about to do
+    // below is refused.
     let touched = peers.dir.as_ref().expect("a store").touched();
-    let below = touched.iter().find(|touch| !touch.in_the_way);
+    let is_bent = |what: &str| {
+        let below = |path: &Vec<u8>| format!(" of {}/", String::from_utf8_lossy(path));
+        bent.iter().any(|path| what.contains(&below(path)))
+    };
+    let below = touched.iter().find(|touch| !touch.in_the_way && !is_bent(&touch.what));
     assert!(below.is_none(), "{below:?}");
     owners(&peers).len() as u64
 }
