@@ -87,6 +87,16 @@ impl Machine {
     /// The same, where the system knows these, by name, number, and shell: in a mount namespace of
     /// the server's own.
     pub fn begin_known(test: &str, users: &[(&str, u32, &str)]) -> Machine {
+        Machine::begin_on(test, users, |_| {})
+    }
+
+    /// The same, where something is done to the permanent directory before there is a server: it is
+    /// `dir` in the one that is given.
+    pub fn begin_on(
+        test: &str,
+        users: &[(&str, u32, &str)],
+        prepare: impl FnOnce(&Path),
+    ) -> Machine {
         let home = tempfile::tempdir_in("/var/tmp").expect("directory");
         fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).expect("ours");
         for program in ["terral", "libterral_preload.so"] {
@@ -104,6 +114,7 @@ impl Machine {
         }
         fs::write(dir.join("alice/before"), "was there").expect("writes");
         set(&dir.join("alice/before"), ALICE, 0o600);
+        prepare(home.path());
         let name = format!("users-{test}-{}", std::process::id());
         let server = Machine::serve(home.path(), &name, users);
         let more = users.iter().map(|(_, user, _)| *user).collect();

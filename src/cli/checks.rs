@@ -43,11 +43,11 @@ pub struct Check {
     pub advice: Option<String>,
 }
 
-fn good(name: &'static str, found: impl Into<String>) -> Check {
+pub(crate) fn good(name: &'static str, found: impl Into<String>) -> Check {
     Check { name, verdict: Verdict::Ok, found: found.into(), advice: None }
 }
 
-fn bad(
+pub(crate) fn bad(
     name: &'static str,
     verdict: Verdict,
     found: impl Into<String>,

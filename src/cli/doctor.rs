@@ -10,6 +10,7 @@ use clap::{Args, ValueHint};
 
 use crate::checks::{self, Check, Verdict};
 use crate::checks_run;
+use crate::checks_users;
 use crate::coverage::{self, Coverage};
 use crate::doctor_program;
 use crate::report::{self, code, failure};
@@ -56,6 +57,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     all.extend(checks_run::run());
     if let Some(directory) = &arguments.to {
         all.extend(checks::permanent(directory));
+        all.extend(checks_users::users(directory));
     }
     if arguments.json {
         report::json(&all)?;

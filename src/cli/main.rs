@@ -114,6 +114,8 @@ mod wait;
 
 mod checks;
 
+mod checks_users;
+
 mod checks_run;
 
 mod doctor_program;

@@ -206,7 +206,8 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
     let name = instances::name_of(&wanted);
     let needed = "--users needs --to DIR, where files of all of them are to arrive";
     let target = permanent_directory(arguments.to.as_deref().context(needed)?)?;
-    terral_server::check_for_users(&target, RandomState::new().build_hasher().finish())?;
+    let lacks =
+        terral_server::check_for_users(&target, RandomState::new().build_hasher().finish())?;
     is_roots_way(&target)?;
     ensure!(
         std::fs::read_to_string(PROTECTED).is_ok_and(|does| does.trim() != "0"),
@@ -236,6 +237,9 @@ fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Doo
         bytes(bound),
         bytes(memory)
     ));
+    if lacks != terral_server::Lacks::default() {
+        note(format_args!("{shown}: {lacks}"));
+    }
     note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
     let (seats, places, hosts, partition) = Default::default();
     let (lives, answering, over) = Default::default();

@@ -66,5 +66,5 @@ pub use shell::serve::{Outcome, serve, serve_with};
 pub use shell::tickets::check as check_keytab;
 pub use terral_format::ids::Member;
 pub use terral_format::wire::roster::{Invitation, Standing, Verdict};
-pub use terral_store::backing::{check_for_users, home_for, stage_for, unstage_for};
+pub use terral_store::backing::{Lacks, check_for_users, home_for, stage_for, unstage_for};
 pub use terral_store::spill::directory::check as check_spill;

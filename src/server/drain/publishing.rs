@@ -10,7 +10,7 @@
 use terral_format::disk::facts::Fact;
 use terral_format::disk::local::{Local, Publishing};
 use terral_format::fingerprint::Fingerprint;
-use terral_format::ids::Ino;
+use terral_format::ids::{Ino, InstanceId};
 use terral_format::local::names::flag;
 use terral_format::wire::message::{Attributes, Change};
 use terral_format::{Error, ErrorKind, Result};
@@ -217,7 +217,8 @@ impl ResolveJob {
         sink: &dyn Sink,
     ) -> Vec<(Ino, Error)> {
         let resolve = |(ino, version): &(Ino, Publishing)| {
-            let found = look(source, version)?;
+            let instance = shared.lock().began.instance;
+            let found = look_at_one((source, sink), (*ino, instance), version)?;
             if settle_version(&mut shared.lock(), *ino, version, found)? {
                 take_back(shared, sink, *ino, version)?;
             }
@@ -238,6 +239,21 @@ fn look(source: &dyn Source, version: &Publishing) -> Result<Option<Found>> {
         Err(error) if is_away(&error) => Err(error),
         _ => Ok(None),
     }
+}
+
+/// The same of one that got its name by a link, perhaps, and is still where it grew: it is taken
+/// from there first, which would look like somebody else's change of it later.
+fn look_at_one(
+    (source, sink): (&dyn Source, &dyn Sink),
+    (ino, instance): (Ino, InstanceId),
+    version: &Publishing,
+) -> Result<Option<Found>> {
+    let found = look(source, version)?;
+    if found.is_none_or(|found| found.attributes.links < 2) {
+        return Ok(found);
+    }
+    sink.stage(ino, instance)?.discard();
+    look(source, version)
 }
 
 /// Whether the store itself failed, and not what was asked for.
@@ -282,7 +298,8 @@ pub(crate) fn find_published(state: &mut State) {
     let Some(backing) = state.backing.clone() else { return };
     let announced: Vec<_> = state.names.publishing().clone().into_iter().collect();
     for (ino, version) in announced {
-        let Ok(found) = look(&*backing, &version) else { continue };
+        let (both, one) = ((&*backing as _, &*backing as _), (ino, state.began.instance));
+        let Ok(found) = look_at_one(both, one, &version) else { continue };
         // What is to be taken back is so by the drain, before it does anything else.
         let _ = settle_version(state, ino, &version, found);
     }

@@ -264,6 +264,7 @@ pub fn open_name(state: &mut State, caller: &Caller, path: &[u8], how: OpenHow) 
         return created_or_there(state, caller, Created::There(ino), path, how);
     }
     permitting::permit_change_in(state, caller, parent, path)?;
+    permitting::permit_file_in(state, parent, path)?;
     charging::may_make(state, place)?;
     let ino = make_file(state, caller, place, how);
     owing::owe(state, ino);

@@ -178,6 +178,7 @@ pub fn name_in(state: &mut State, caller: &Caller, parent: Ino, child: &Child) -
         return Ok(there);
     }
     permitting::permit_change_in(state, caller, parent, &child.name)?;
+    permitting::permit_file_in(state, parent, &child.name)?;
     let ino = elsewhere::place(state, child)?;
     state.record(Membership::Named { ino, parent, name: child.name.clone() });
     let time_ns = state.storage.time_ns();

@@ -97,6 +97,7 @@ fn link_in(
     }
     permit_linking(state, caller, ino, path)?;
     permitting::permit_change_in(state, caller, parent, path)?;
+    permitting::permit_file_in(state, parent, path)?;
     let mut shift = Shift::default();
     charging::moves(state, &mut shift, ino, (None, path));
     state.quotas.permit(&shift)?;

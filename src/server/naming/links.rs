@@ -88,6 +88,8 @@ pub fn rename_here(
     if there == Some(ino) {
         return Ok(());
     }
+    permit_moving_into(state, to_parent, to)?;
+    back.map_or(Ok(()), |_| permit_moving_into(state, parent, from))?;
     there.map_or(Ok(()), |there| elsewhere::must_be_here(state, there))?;
     if let (Some(there), RenameHow::Replace) = (there, how) {
         permit_replacing(state, caller, ino, there, to)?;
@@ -215,6 +217,11 @@ fn permit_moving(
         }
         _ => Ok(()),
     }
+}
+
+fn permit_moving_into(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    let inode = state.names.inode(directory);
+    inode.map_or(Ok(()), |is| permitting::permit_moving_into(state, &is.attributes(), path))
 }
 
 /// What rename(2) lets one thing take the place of.

@@ -5,6 +5,7 @@ use terral_format::local::tables::access;
 use terral_format::wire::message::{Attributes, Change, Kind, OpenHow};
 use terral_format::wire::person::Person;
 use terral_format::{Error, ErrorKind, Result};
+use terral_store::backing::BesideOthers;
 
 use crate::authority::caller::Caller;
 use crate::core::paths::shown;
@@ -120,6 +121,41 @@ pub fn permit_names_in(state: &State, directory: Ino, path: &[u8]) -> Result<()>
 /// As [`not_permitted`]'s.
 pub fn permit_names_of(state: &State, ino: Ino, path: &[u8]) -> Result<()> {
     if is_own(state, ino) { Ok(()) } else { Err(not_permitted(path)) }
+}
+
+/// Refuses to give a name by moving what has it, in a directory of root's in which others make
+/// names, too, where the store cannot do that so that theirs stay: said as it is asked, as it
+/// would be owed for ever. `mv` copies.
+///
+/// # Errors
+/// [`ErrorKind::CrossDevice`].
+pub fn permit_moving_into(state: &State, directory: &Attributes, path: &[u8]) -> Result<()> {
+    match beside_others(state, directory) {
+        BesideOthers::All => Ok(()),
+        BesideOthers::Made | BesideOthers::NoFiles => {
+            Err(Error::new(ErrorKind::CrossDevice, shown(path)))
+        }
+    }
+}
+
+/// Refuses to give a file a name there, if the store cannot do that either.
+///
+/// # Errors
+/// [`ErrorKind::Denied`].
+pub fn permit_file_in(state: &State, directory: Ino, path: &[u8]) -> Result<()> {
+    let Some(inode) = state.names.inode(directory) else { return Ok(()) };
+    match beside_others(state, &inode.attributes()) {
+        BesideOthers::NoFiles => Err(Error::new(ErrorKind::Denied, shown(path))),
+        BesideOthers::All | BesideOthers::Made => Ok(()),
+    }
+}
+
+fn beside_others(state: &State, directory: &Attributes) -> BesideOthers {
+    let is_roots = state.owner() == Some(0) && state.is_among_users();
+    match state.backing.as_ref().filter(|_| is_roots && directory.mode & OTHERS_WRITE != 0) {
+        Some(store) => store.beside_others(),
+        None => BesideOthers::All,
+    }
 }
 
 /// Whether something was born at one of this server's user's, where each user has servers.

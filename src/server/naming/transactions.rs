@@ -155,8 +155,14 @@ fn rename(
         Some(there) => plan.permit_removal(state, new.0, there, to)?,
         None => plan.permit_change_in(state, new.0, to)?,
     }
+    if there == Some(ino) {
+        return Ok(());
+    }
+    permitting::permit_moving_into(state, &plan.attributes(state, new.0, to)?, to)?;
+    if how == RenameHow::Exchange {
+        permitting::permit_moving_into(state, &plan.attributes(state, old.0, from)?, from)?;
+    }
     match there {
-        Some(there) if there == ino => return Ok(()),
         Some(there) if how == RenameHow::Replace => {
             permit_replacing(state, plan, ino, there, to)?;
             loses(state, plan, there, (new, to))?;
@@ -240,6 +246,7 @@ fn link(state: &mut State, plan: &mut Plan<'_>, at: u32, (from, to): (&[u8], &[u
         false => further::permit_linking(state, plan.caller, ino, to)?,
     }
     plan.permit_change_in(state, place.0, to)?;
+    permitting::permit_file_in(state, place.0, to)?;
     charging::moves(state, &mut plan.shift, ino, (None, to));
     plan.stands_for(place, Some(ino));
     // Its number is known when it is recorded.

@@ -14,10 +14,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
+use super::calls::Calls;
+use super::exclusive::Naming;
 use super::{check_path, failed, own_way, shown};
 
 /// To look at a directory, and nothing more.
@@ -41,8 +43,8 @@ const NEAR: [i64; 9] = [
 pub(super) struct Root {
     path: PathBuf,
     seen: Mutex<Option<Seen>>,
-    /// Whose alone is touched, by ways that are his own.
-    owner: Option<u32>,
+    /// Whose alone is touched, by ways that are his own; and how names are given.
+    naming: Naming,
 }
 
 /// Which directory on which file system it was when last opened.
@@ -61,23 +63,29 @@ pub(super) struct Place {
     pub(super) within: Vec<u8>,
     /// The last component.
     pub(super) name: Vec<u8>,
-    /// Whose alone is touched there.
-    pub(super) owner: Option<u32>,
+    /// Whose alone is touched there, and how names are given.
+    pub(super) naming: Naming,
 }
 
 impl Root {
     pub(super) fn new(path: &Path) -> Result<Self> {
         let path = std::path::absolute(path)
             .map_err(|error| failed(&error, &shown(path.as_os_str().as_bytes())))?;
-        let root = Root { path, seen: Mutex::new(None), owner: None };
+        let naming = Naming { owner: None, calls: Calls::KERNEL };
+        let root = Root { path, seen: Mutex::new(None), naming };
         root.open()?;
         Ok(root)
     }
 
     /// One in which nothing is touched but what is this process' user's, by ways that are his own.
     pub(super) fn of_one(path: &Path) -> Result<Self> {
+        Root::of_one_by(path, Calls::KERNEL)
+    }
+
+    /// The same, where names are given like that.
+    pub(super) fn of_one_by(path: &Path, calls: Calls) -> Result<Self> {
         let owner = Some(rustix::process::geteuid().as_raw());
-        let root = Root { owner, ..Root::new(path)? };
+        let root = Root { naming: Naming { owner, calls }, ..Root::new(path)? };
         own_way::must_be_shut(&root.open()?).map_err(|error| root.failed("serve", b"", error))?;
         Ok(root)
     }
@@ -91,7 +99,12 @@ impl Root {
 
     /// Whose alone is touched.
     pub(super) fn owner(&self) -> Option<u32> {
-        self.owner
+        self.naming.owner
+    }
+
+    /// How names are given.
+    pub(super) fn naming(&self) -> Naming {
+        self.naming
     }
 
     pub(super) fn describe(&self) -> String {
@@ -102,7 +115,7 @@ impl Root {
     pub(super) fn failed(&self, what: &str, path: &[u8], error: Errno) -> Error {
         let mut failure = self.failed_io(what, path, &error.into());
         if error == Errno::PERM
-            && let Some(owner) = self.owner
+            && let Some(owner) = self.owner()
         {
             let why = match owner {
                 0 => "; it is not root's, or others may rename on the way there (sticky bit)",
@@ -141,7 +154,7 @@ impl Root {
         {
             return Ok(directory.into());
         }
-        if self.owner.is_some() && seen.is_some() {
+        if self.owner().is_some() && seen.is_some() {
             // Who may rename above it could have put any of root's there.
             let why = "is another directory than before; restart Terral";
             return Err(Error::new(ErrorKind::Backing, format!("{} {why}", self.describe())));
@@ -166,7 +179,7 @@ impl Root {
         check_path(path)?;
         let root = self.open()?;
         let (within, name) = split(path);
-        let opened = match self.owner {
+        let opened = match self.owner() {
             Some(owner) => own_way::way(&root, within, owner)
                 .and_then(|at| own_way::open(&at, name, flags, owner)),
             None => open_beneath(&root, path, flags),
@@ -176,7 +189,7 @@ impl Root {
 
     /// Opens what is at `path` only to look at it, whosever it is.
     pub(super) fn look_at(&self, what: &str, path: &[u8]) -> Result<File> {
-        let Some(owner) = self.owner else {
+        let Some(owner) = self.owner() else {
             return self.open_at(what, path, OFlags::PATH);
         };
         check_path(path)?;
@@ -190,7 +203,7 @@ impl Root {
     pub(super) fn directory(&self, name: &[u8]) -> rustix::io::Result<Option<OwnedFd>> {
         let root = self.open().map_err(|_| Errno::IO)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = match self.owner {
+        let opened = match self.owner() {
             Some(owner) => own_way::way(&root, b"", owner)
                 .and_then(|at| own_way::open(&at, name, flags, owner)),
             None => rustix::fs::openat(&root, name, flags, Mode::empty()),
@@ -199,7 +212,7 @@ impl Root {
             Ok(directory) => Ok(Some(directory)),
             // Missing, a link or a file, or closed to us.
             Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-            Err(Errno::PERM) if self.owner.is_some() => Ok(None),
+            Err(Errno::PERM) if self.owner().is_some() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -213,7 +226,7 @@ impl Root {
             return Err(Error::new(ErrorKind::Busy, context));
         }
         let root = self.open()?;
-        let opened = match self.owner {
+        let opened = match self.owner() {
             None => open_beneath(&root, within, DIRECTORY),
             Some(owner) => own_way::way(&root, within, owner).and_then(|at| {
                 own_way::must_be_free(&at, name, owner)?;
@@ -221,8 +234,8 @@ impl Root {
             }),
         };
         let directory = opened.map_err(|error| self.failed(what, path, error))?;
-        let (within, name, owner) = (within.to_vec(), name.to_vec(), self.owner);
-        Ok(Place { directory, within, name, owner })
+        let (within, name, naming) = (within.to_vec(), name.to_vec(), self.naming);
+        Ok(Place { directory, within, name, naming })
     }
 }
 
@@ -234,24 +247,7 @@ impl Place {
 
     /// What is there, links not followed; `None` if nothing.
     pub(super) fn look(&self) -> rustix::io::Result<Option<File>> {
-        let Some(owner) = self.owner else {
-            return look(&self.directory, &self.name);
-        };
-        match own_way::open(&self.directory, &self.name, OFlags::PATH, owner) {
-            Ok(file) => Ok(Some(file.into())),
-            Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Opens `name` only to look at it, links not followed.
-pub(super) fn look(directory: &OwnedFd, name: &[u8]) -> rustix::io::Result<Option<File>> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    match rustix::fs::openat(directory, name, flags, Mode::empty()) {
-        Ok(file) => Ok(Some(file.into())),
-        Err(Errno::NOENT) => Ok(None),
-        Err(error) => Err(error),
+        self.naming.look((&self.directory, &self.name))
     }
 }
 
@@ -309,20 +305,6 @@ pub(super) fn open_by_walking(
     }
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(passed.as_ref().unwrap_or(root), name, flags, Mode::empty())
-}
-
-/// Renames unless `to` exists (`EXIST`); not in one step where the file system cannot do it so.
-pub(super) fn rename_new(from: (&OwnedFd, &[u8]), to: (&OwnedFd, &[u8])) -> rustix::io::Result<()> {
-    match rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            match rustix::fs::statat(to.0, to.1, AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(_) => Err(Errno::EXIST),
-                Err(Errno::NOENT) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
-                Err(error) => Err(error),
-            }
-        }
-        done => done,
-    }
 }
 
 /// Removes a name of anything but a directory; a missing one is no error.

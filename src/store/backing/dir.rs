@@ -18,13 +18,17 @@ use terral_format::{Error, ErrorKind, Result};
 
 use super::access::{with_access, with_own_access};
 use super::attributes::{by_name, fingerprint, fingerprint_now, found, read_full, touched};
-use super::beneath::{Place, Root, rename_new};
+use super::beneath::{Place, Root};
+use super::for_users::beside_others;
 use super::home::{is_staging, make_staging};
+use super::in_place::is_being_given;
 use super::sign::{has_sign, leave_sign};
 use super::staged::{DirStaged, clean, is_copy, keep_aside, move_across, set_aside, take_back};
 use super::update::DirUpdate;
 use super::xattrs;
-use super::{Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links};
+use super::{
+    BesideOthers, Found, Listing, NameSink, Sink, Source, Staged, Touched, Update, Xattrs, links,
+};
 
 /// Permission bits of the group.
 const GROUP: u32 = 0o070;
@@ -32,6 +36,7 @@ const GROUP: u32 = 0o070;
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
     root: Arc<Root>,
+    beside: BesideOthers,
 }
 
 impl Dir {
@@ -41,7 +46,7 @@ impl Dir {
     /// # Errors
     /// [`ErrorKind::Backing`] if it is missing or no directory.
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Dir { root: Arc::new(Root::new(path)?) })
+        Ok(Dir { root: Arc::new(Root::new(path)?), beside: BesideOthers::All })
     }
 
     /// The same where each user has a process of his own: nothing is touched in it but what is
@@ -53,7 +58,18 @@ impl Dir {
     /// As those of [`Dir::open`]; [`ErrorKind::Denied`] if the directory is not root's, or others
     /// may make names in it.
     pub fn open_among_users(path: &Path) -> Result<Self> {
-        Ok(Dir { root: Arc::new(Root::of_one(path)?) })
+        Ok(Dir::of_one(Root::of_one(path)?))
+    }
+
+    /// The same, of a directory that was opened.
+    pub(super) fn of_one(root: Root) -> Self {
+        // Root's alone gives names in directories in which others do.
+        let beside = match root.owner() {
+            // One that is full, or away again, is served; and the flags may be missing.
+            Some(0) => beside_others(&root).unwrap_or(BesideOthers::Made),
+            _ => BesideOthers::All,
+        };
+        Dir { root: Arc::new(root), beside }
     }
 
     fn look(&self, what: &str, path: &[u8]) -> Result<File> {
@@ -122,13 +138,35 @@ impl Dir {
         }
     }
 
-    /// Gives what was just made all of its permission bits.
+    /// Whether something there may be a directory that is being given to a user.
+    fn may_be_given(&self, path: &[u8]) -> bool {
+        self.root.owner().is_some() && !path.is_empty() && !path.contains(&b'/')
+    }
+
+    /// Whether what has a name in a directory is one, where they are made in their places.
+    fn is_being_given(&self, inside: &[u8], name: &[u8]) -> bool {
+        let there = self.beside != BesideOthers::All && inside == b"/" && self.may_be_given(name);
+        there && self.root.look_at("stat", name).is_ok_and(|there| is_being_given(&there))
+    }
+
+    /// The error where a name was not given, which may have been refused for what others do there.
+    fn not_named(&self, what: &str, path: &[u8], place: &Place, error: Errno) -> Error {
+        let mut failure = self.root.failed(what, path, error);
+        if error == Errno::ACCESS && place.naming.must_be_for_one(&place.directory).is_err() {
+            let why = "; others may make names there, which its file system cannot keep from being \
+                       replaced (renameat2): take their right to write there away (chmod go-w)";
+            failure.context.push_str(why);
+        }
+        failure
+    }
+
     /// Whether something of this kind is there that counts as made.
     fn is_there(&self, path: &[u8], kind: Kind) -> Result<bool> {
         let there = with_access(&self.root, &[path], || self.look("stat", path))?;
         Ok(self.found("stat", path, &there)?.attributes.kind == kind)
     }
 
+    /// Gives what was just made all of its permission bits.
     fn set_made(&self, what: &str, path: &[u8], place: &Place, mode: u32) -> Result<()> {
         let fail = |error: std::io::Error| self.root.failed_io(what, path, &error);
         let gone = || fail(Errno::NOENT.into());
@@ -183,9 +221,16 @@ impl Source for Dir {
         self.root.owner()
     }
 
+    fn beside_others(&self) -> BesideOthers {
+        self.beside
+    }
+
     fn stat(&self, path: &[u8]) -> Result<Found> {
         with_access(&self.root, &[path], || {
             let file = self.root.look_at("stat", path)?;
+            if self.may_be_given(path) && is_being_given(&file) {
+                return Err(self.root.failed("stat", path, Errno::NOENT));
+            }
             let mut found = self.found("stat", path, &file)?;
             if self.root.owner().is_some()
                 && xattrs::has_acl(&file).map_err(|error| self.root.failed("stat", path, error))?
@@ -218,7 +263,9 @@ impl Source for Dir {
             if name == b"." || name == b".." || staging {
                 continue;
             }
-            if let Some(kind) = Dir::kind(&directory, &entry) {
+            if let Some(kind) = Dir::kind(&directory, &entry)
+                && !(kind == Kind::Directory && self.is_being_given(&inside, name))
+            {
                 names.push(Name { name: name.to_vec(), number: None, kind });
             }
         }
@@ -358,14 +405,13 @@ impl NameSink for Dir {
 
     fn exchange(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let (one, other) = (self.root.place("exchange", from)?, self.root.place("exchange", to)?);
-        for place in [&one, &other].into_iter().filter(|place| place.owner.is_some()) {
-            let there = place.look().map_err(|error| self.root.failed("exchange", from, error))?;
-            if there.is_none() {
-                return Err(self.root.failed("exchange", from, Errno::NOENT));
-            }
+        for place in [&one, &other].into_iter().filter(|place| place.naming.owner.is_some()) {
+            place.look().map_err(|error| self.root.failed("exchange", from, error))?;
         }
         links::exchange(&one, &other).map_err(|error| {
-            let mut failure = self.root.failed("exchange", from, error);
+            let is_first = one.naming.must_be_for_one(&one.directory).is_err();
+            let (path, place) = if is_first { (from, &one) } else { (to, &other) };
+            let mut failure = self.not_named("exchange", path, place, error);
             if error == Errno::EXIST {
                 let aside = links::temporary(links::Purpose::Exchange, &one, &other);
                 let aside = self.root.full(&one.beside(&aside));
@@ -388,7 +434,7 @@ impl NameSink for Dir {
         let (at, onto) = ((&old.directory, &*old.name), (&new.directory, &*new.name));
         let renamed = match new.look().map_err(fail)? {
             // What somebody makes there now is his.
-            None if new.owner.is_some() => rename_new(at, onto),
+            None if new.naming.owner.is_some() => new.naming.rename_new(at, onto),
             _ => rustix::fs::renameat(at.0, at.1, onto.0, onto.1),
         };
         match renamed {
@@ -405,7 +451,7 @@ impl NameSink for Dir {
                     None => self.move_across(&old, &new, error),
                 };
             }
-            Err(error) => return Err(self.root.failed("rename to", to, error)),
+            Err(error) => return Err(self.not_named("rename to", to, &new, error)),
         }
         Ok(touched(&before, &there.metadata().map_err(fail_io)?))
     }
@@ -434,7 +480,7 @@ impl NameSink for Dir {
         let what = "move aside what somebody else made as";
         with_access(&self.root, &[path], || {
             let place = self.root.place(what, path)?;
-            set_aside(&place).map_err(|error| self.root.failed(what, path, error))
+            set_aside(&place).map_err(|error| self.not_named(what, path, &place, error))
         })
     }
 

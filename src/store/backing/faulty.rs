@@ -13,8 +13,8 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Space};
 
 use super::{
-    Announce, Found, Listing, NameSink, Published, RandomAccess, Sink, Source, Staged, Touched,
-    Update, Xattrs, failed,
+    Announce, BesideOthers, Found, Listing, NameSink, Published, RandomAccess, Sink, Source,
+    Staged, Touched, Update, Xattrs, failed,
 };
 use crate::sparse::Sparse;
 
@@ -132,6 +132,10 @@ impl<B: Source> Source for Faulty<B> {
 
     fn owner(&self) -> Option<u32> {
         self.inner.owner()
+    }
+
+    fn beside_others(&self) -> BesideOthers {
+        self.inner.beside_others()
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {

@@ -8,27 +8,24 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use terral_format::{Error, ErrorKind, Result};
 
 use super::beneath::{Root, remove_if_there};
+use super::calls::lacks_flags;
 use super::home::make_staging;
+use super::in_place::{self, Owner, PRIVATE, is_given};
 use super::sign::name_of;
 use super::{STAGING, own_way};
 
-/// May be done by its owner only.
-pub(super) const PRIVATE: u32 = 0o700;
 const OTHERS_WRITE: u32 = 0o022;
 /// Who stands still for an hour is one in a million; this often in a row nobody does.
 const TRIES: u32 = 16;
 /// What is made here is called so until it has its name.
 pub(super) const MAKING: &[u8] = b"for-";
-const DIRECTORY: OFlags =
+pub(super) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-
-/// A user: his number, and his group's.
-pub type Owner = (u32, u32);
 
 /// The staging directory of a user, with the sign in it by which his server knows the directory;
 /// `fresh`: random bits, of each call others.
@@ -36,7 +33,10 @@ pub type Owner = (u32, u32);
 /// # Errors
 /// [`ErrorKind::Denied`] if somebody else has put something there.
 pub fn stage_for(path: &Path, owner: Owner, sign: u128, fresh: u64) -> Result<()> {
-    let root = Root::of_one(path)?;
+    stage_in(&Root::of_one(path)?, owner, sign, fresh)
+}
+
+pub(super) fn stage_in(root: &Root, owner: Owner, sign: u128, fresh: u64) -> Result<()> {
     let (name, sign) = (staging_of(owner.0), name_of(sign));
     let fail = |error: Errno| root.failed("stage in", &name, error);
     let signed = |home: &OwnedFd| -> rustix::io::Result<()> {
@@ -49,12 +49,20 @@ pub fn stage_for(path: &Path, owner: Owner, sign: u128, fresh: u64) -> Result<()
             Err(error) => Err(error),
         }
     };
-    if let Some(home) = staging_there(&root, owner.0)? {
+    let directory = own_way::way(&root.open()?, b"", 0).map_err(fail)?;
+    let there = || {
+        let finish = || in_place::finish((&directory, &name), owner, true, signed).map_err(fail);
+        finish()?;
+        // Another process of root's may have begun to make it just then.
+        staging_there(root, owner.0)
+            .or_else(|_| finish().and_then(|_| staging_there(root, owner.0)))
+    };
+    if let Some(home) = there()? {
         return signed(&home).map_err(fail);
     }
-    match give(&root, owner, (&name, fresh), signed)? {
+    match give(root, owner, (&name, fresh), signed)? {
         // Another process of root's has given him one meanwhile.
-        Err(Errno::EXIST) => match staging_there(&root, owner.0)? {
+        Err(Errno::EXIST) => match there()? {
             Some(home) => signed(&home).map_err(fail),
             None => Err(fail(Errno::EXIST)),
         },
@@ -68,10 +76,18 @@ pub fn stage_for(path: &Path, owner: Owner, sign: u128, fresh: u64) -> Result<()
 /// # Errors
 /// Those of mkdir(2).
 pub fn home_for(path: &Path, owner: Owner, name: &str, fresh: u64) -> Result<()> {
-    let root = Root::of_one(path)?;
-    match give(&root, owner, (name.as_bytes(), fresh), |_| Ok(()))? {
-        Err(Errno::EXIST) => Ok(()),
-        made => made.map_err(|error| root.failed("make", name.as_bytes(), error)),
+    home_in(&Root::of_one(path)?, owner, name, fresh)
+}
+
+pub(super) fn home_in(root: &Root, owner: Owner, name: &str, fresh: u64) -> Result<()> {
+    let name = name.as_bytes();
+    let fail = |error: Errno| root.failed("make", name, error);
+    let directory = own_way::way(&root.open()?, b"", 0).map_err(fail)?;
+    match give(root, owner, (name, fresh), |_| Ok(()))? {
+        Err(Errno::EXIST) => {
+            in_place::finish((&directory, name), owner, false, |_| Ok(())).map(drop).map_err(fail)
+        }
+        made => made.map_err(fail),
     }
 }
 
@@ -96,10 +112,6 @@ fn staging_of(user: u32) -> Vec<u8> {
     [STAGING, format!("-{user}").as_bytes()].concat()
 }
 
-fn is_given(file: &OwnedFd, (user, group): Owner) -> rustix::io::Result<()> {
-    rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(group)))
-}
-
 /// Makes a directory that is his, and of nobody else, and gives it this name in the root. The inner
 /// error: it has not got it.
 fn give(
@@ -111,7 +123,7 @@ fn give(
     let home = make_staging(root)?;
     let fail = |error: Errno| root.failed("make", name, error);
     let directory = own_way::way(&root.open()?, b"", 0).map_err(fail)?;
-    Ok(while_taken_away(|turn| {
+    let given = while_taken_away(|turn| {
         let made = [MAKING, format!("{}.{fresh:016x}.{turn}", owner.0).as_bytes()].concat();
         let given = (|| {
             rustix::fs::mkdirat(&home, &*made, Mode::from_raw_mode(PRIVATE))?;
@@ -119,13 +131,17 @@ fn give(
             prepare(&new)?;
             rustix::fs::fchmod(&new, Mode::from_raw_mode(PRIVATE))?;
             is_given(&new, owner)?;
-            rustix::fs::renameat_with(&home, &*made, &directory, name, RenameFlags::NOREPLACE)
+            (root.naming().calls.rename)((&home, &made), (&directory, name), RenameFlags::NOREPLACE)
         })();
         if given.is_err() {
             let _ = remove_all(&home, &made);
         }
         given
-    }))
+    });
+    Ok(match given {
+        Err(error) if lacks_flags(error) => in_place::make((&directory, name), owner, prepare),
+        given => given,
+    })
 }
 
 /// Makes something anew, by another name each time, while another process of root's takes it for

@@ -7,13 +7,14 @@
 
 use std::fs::File;
 
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use terral_format::frame::checksum;
 
 use super::Touched;
 use super::attributes::{same_file, touched};
-use super::beneath::{Place, look, remove_if_there, rename_new};
+use super::beneath::{Place, remove_if_there};
+use super::calls::lacks_flags;
 
 /// What a temporary name is for.
 #[derive(Clone, Copy)]
@@ -72,17 +73,26 @@ pub(super) fn link(from: &Place, to: &Place) -> std::io::Result<Touched> {
 
 /// [`link`] where the name is taken.
 fn link_over(file: &File, from: &Place, to: &Place) -> std::io::Result<()> {
-    if let Some(present) = to.look()? {
-        if present.metadata()?.is_dir() {
-            return Err(Errno::ISDIR.into());
-        }
-        if same_file(&present, file)? {
-            return Ok(());
-        }
+    let flags = AtFlags::empty();
+    let Some(present) = to.look()? else {
+        // Nobody else's may be replaced that has come since.
+        let (directory, name) = (&to.directory, &*to.name);
+        return Ok(rustix::fs::linkat(&from.directory, &*from.name, directory, name, flags)?);
+    };
+    if present.metadata()?.is_dir() {
+        return Err(Errno::ISDIR.into());
+    }
+    if same_file(&present, file)? {
+        return Ok(());
     }
     let (directory, name) = (&to.directory, temporary(Purpose::Link, from, to));
-    remove_if_there(directory, &name)?;
-    let flags = AtFlags::empty();
+    match to.naming.look((directory, &name)) {
+        Ok(None) => {}
+        Ok(Some(_)) => remove_if_there(directory, &name)?,
+        // Somebody else's: not as if there were no links here.
+        Err(Errno::PERM) => return Err(Errno::ACCESS.into()),
+        Err(error) => return Err(error.into()),
+    }
     rustix::fs::linkat(&from.directory, &*from.name, directory, &*name, flags)?;
     let renamed = rustix::fs::renameat(directory, &*name, directory, &*to.name);
     // It is still there also after a rename onto what is the same file by now.
@@ -96,9 +106,13 @@ pub(super) fn exchange(from: &Place, to: &Place) -> rustix::io::Result<()> {
         return Err(Errno::INVAL);
     }
     let (a, b) = ((&from.directory, &*from.name), (&to.directory, &*to.name));
-    match rustix::fs::renameat_with(a.0, a.1, b.0, b.1, RenameFlags::EXCHANGE) {
+    match from.naming.exchange(a, b) {
         // A name is also missing while an exchange by renames is unfinished.
-        Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+        Err(Errno::NOENT) => exchange_by_renames(from, to),
+        Err(error) if lacks_flags(error) => {
+            // One of the names is missing for a moment: nobody else may take it.
+            let both = [&from.directory, &to.directory];
+            both.into_iter().try_for_each(|at| from.naming.must_be_for_one(at))?;
             exchange_by_renames(from, to)
         }
         done => done,
@@ -110,9 +124,11 @@ pub(super) fn exchange_by_renames(from: &Place, to: &Place) -> rustix::io::Resul
     let name = temporary(Purpose::Exchange, from, to);
     let (a, b) = ((&from.directory, &*from.name), (&to.directory, &*to.name));
     let aside = (&from.directory, &*name);
-    let has = |(directory, name)| look(directory, name).map(|found| found.is_some());
+    let naming = from.naming;
+    // Who else may make names there can have made the temporary one: it is looked at whose it is.
+    let has = |at| naming.look(at).map(|found| found.is_some());
     match (has(aside)?, has(a)?, has(b)?) {
-        (false, true, true) => rename_new(a, aside)?,
+        (false, true, true) => naming.rename_new(a, aside)?,
         (false, ..) => return Err(Errno::NOENT),
         // Somebody made one of the names anew, and it cannot be told which.
         (true, true, true) => return Err(Errno::EXIST),
@@ -120,13 +136,13 @@ pub(super) fn exchange_by_renames(from: &Place, to: &Place) -> rustix::io::Resul
         (true, ..) => {}
     }
     if !has(a)? && has(b)? {
-        let moved = rename_new(b, a);
+        let moved = naming.rename_new(b, a);
         if moved.is_err() {
-            let _ = rename_new(aside, a);
+            let _ = naming.rename_new(aside, a);
             return moved;
         }
     }
-    rename_new(aside, b)
+    naming.rename_new(aside, b)
 }
 
 /// Whether `inner` lies somewhere below `outer`.

@@ -22,6 +22,10 @@ mod attributes;
 
 mod own_way;
 
+mod calls;
+
+mod exclusive;
+
 mod beneath;
 
 mod access;
@@ -31,6 +35,8 @@ mod home;
 mod links;
 
 mod sign;
+
+mod in_place;
 
 mod given;
 
@@ -56,11 +62,12 @@ pub mod conformance;
 #[cfg(test)]
 mod tests;
 
-pub use for_users::check_for_users;
-pub use given::{Owner, home_for, stage_for, unstage_for};
+pub use for_users::{Lacks, check_for_users};
+pub use given::{home_for, stage_for, unstage_for};
+pub use in_place::Owner;
 pub use name_sink::{NameSink, Touched};
 pub use sink::{Announce, Published, RandomAccess, Sink, Staged, Update};
-pub use source::{Found, Listing, Source, Xattrs};
+pub use source::{BesideOthers, Found, Listing, Source, Xattrs};
 
 /// Name of the staging directory in the root; `.terral-UID` is another user's. No path may begin
 /// with one of them.

@@ -24,8 +24,8 @@ use terral_format::{Error, Result};
 
 use super::staged::{is_copy, label};
 use super::{
-    Announce, Found, Listing, NameSink, Published, RandomAccess, STAGING, Sink, Source, Staged,
-    Touched,
+    Announce, BesideOthers, Found, Listing, NameSink, Published, RandomAccess, STAGING, Sink,
+    Source, Staged, Touched,
 };
 use super::{Update, Xattrs, failed, shown};
 use crate::sparse::Sparse;
@@ -86,6 +86,7 @@ pub struct Scripted {
     observer: Option<Arc<Observer>>,
     answered: Option<Arc<Observer>>,
     far: bool,
+    beside: BesideOthers,
     whose: Whose,
 }
 
@@ -104,13 +105,20 @@ impl Scripted {
         let (clock, touched) = (Box::new(clock), Mutex::default());
         let shared = Arc::new(Shared { clock, store, touched });
         let whose = Whose::Anybody;
-        Scripted { shared, observer: None, answered: None, far: false, whose }
+        let beside = BesideOthers::All;
+        Scripted { shared, observer: None, answered: None, far: false, beside, whose }
     }
 
     /// The same handle, which says that it is far, or is not.
     #[must_use]
     pub fn far(self, far: bool) -> Self {
         Scripted { far, ..self }
+    }
+
+    /// The same handle, which says that it does so much with names where others make some.
+    #[must_use]
+    pub fn beside(self, beside: BesideOthers) -> Self {
+        Scripted { beside, ..self }
     }
 
     /// The same handle, for root's server where others have their own: nothing but what is root's
@@ -197,7 +205,8 @@ impl Scripted {
             let touch = Touch { what, in_the_way };
             self.shared.touched.lock().unwrap_or_else(PoisonError::into_inner).push(touch);
         }
-        let done = permitted.and_then(|()| act(&mut store));
+        let keeps = || store.must_keep_theirs((self.whose, self.beside), call);
+        let done = permitted.and_then(|()| keeps()).and_then(|()| act(&mut store));
         done.map_err(|errno| refused(call, errno))
     }
 
@@ -268,6 +277,10 @@ impl Source for Scripted {
             Whose::Roots => Some(0),
             Whose::User(user) => Some(user),
         }
+    }
+
+    fn beside_others(&self) -> BesideOthers {
+        self.beside
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {

@@ -7,7 +7,8 @@ use terral_format::Result;
 use terral_format::ids::{Ino, InstanceId};
 
 use super::STAGING;
-use super::beneath::{Root, look};
+use super::beneath::Root;
+use super::exclusive::look;
 use super::home::{find_staging, make_staging};
 use super::staged::label;
 

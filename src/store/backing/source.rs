@@ -27,6 +27,17 @@ pub struct Listing {
     pub names: Vec<Name>,
 }
 
+/// What is done with names where others make some, too, so that nothing of theirs is replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BesideOthers {
+    /// Names are made, moved, exchanged.
+    All,
+    /// Names are made. What is moved there could replace what has come just before.
+    Made,
+    /// Directories, links and FIFOs are made, and no files.
+    NoFiles,
+}
+
 /// Extended attributes: names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -49,6 +60,11 @@ pub trait Source: Send + Sync {
     /// process touches all, as far as the kernel lets it.
     fn owner(&self) -> Option<u32> {
         None
+    }
+
+    /// What this does with names in root's directories in which others make some.
+    fn beside_others(&self) -> BesideOthers {
+        BesideOthers::All
     }
 
     /// What is at `path`. A symbolic link is itself, wherever it leads; its size is its target's.

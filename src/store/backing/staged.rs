@@ -25,7 +25,8 @@ use super::access::with_access;
 use super::attributes::{
     clear_full, fingerprint, found, read_full, same_file, set_attributes, write_full,
 };
-use super::beneath::{Place, Root, look, remove_if_there, rename_new, split};
+use super::beneath::{Place, Root, remove_if_there, split};
+use super::exclusive::look;
 use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::links::{Purpose, read_link, temporary};
 use super::{Announce, Published, RandomAccess, STAGING, Staged, check_path};
@@ -196,8 +197,12 @@ impl Ready<'_> {
             let ready = found(&self.file.metadata().map_err(fail_io)?);
             announce(&ready.ok_or_else(|| fail(Errno::INVAL))?)?;
             let renamed = match present {
+                // By an attempt that was cut short.
+                Some(present) if same_file(&present, self.file).map_err(fail_io)? => {
+                    remove_if_there(from.0, from.1)
+                }
                 Some(_) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
-                None => rename_new(from, to),
+                None => place.naming.move_new(from, to),
             };
             match renamed {
                 Err(Errno::EXIST | Errno::ISDIR) => continue,
@@ -306,7 +311,7 @@ pub(super) fn keep_aside(place: &Place, present: &File) -> rustix::io::Result<Ve
         match linked {
             // No hard links here, or not of another user's file.
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::MLINK | Errno::NOSYS | Errno::ACCESS) => {
-                rename_new((directory, &*place.name), (directory, name))
+                place.naming.rename_new((directory, &*place.name), (directory, name))
             }
             Err(Errno::EXIST) => {
                 // An attempt that was cut short may have named it already.
@@ -322,7 +327,7 @@ pub(super) fn keep_aside(place: &Place, present: &File) -> rustix::io::Result<Ve
 /// Gives what is at `place` another name, and says which.
 pub(super) fn set_aside(place: &Place) -> rustix::io::Result<Vec<u8>> {
     let directory = &place.directory;
-    first_free(place, |name| rename_new((directory, &*place.name), (directory, name)))
+    first_free(place, |name| place.naming.move_new((directory, &*place.name), (directory, name)))
 }
 
 /// Tries the names for foreign versions of one, until it is another answer than `EXIST`.
@@ -362,14 +367,25 @@ fn reopen(home: &OwnedFd, label: &str) -> Option<(File, u64)> {
 pub(super) fn take_back(root: &Root, path: &[u8], ino: Ino, instance: InstanceId) -> Result<()> {
     let (home, label) = (make_staging(root)?, label(ino, instance));
     let place = root.place("take back", path)?;
+    let fail = |error: Errno| root.failed("take back", path, error);
+    let fail_io = |error: std::io::Error| root.failed_io("take back", path, &error);
     let from = (&place.directory, &*place.name);
+    let staged = look(&home, label.as_bytes()).map_err(fail)?;
+    let has_both = match (&staged, place.look().map_err(fail)?) {
+        (Some(staged), Some(there)) => same_file(staged, &there).map_err(fail_io)?,
+        _ => false,
+    };
+    if has_both {
+        // It was given its name and not taken from here: a rename would leave it both.
+        return remove_if_there(from.0, from.1).map_err(fail);
+    }
     let moved = match rustix::fs::renameat(from.0, from.1, &home, &*label) {
         Err(Errno::XDEV) => open_file(&place)
             .and_then(|file| copy_to(&file, &home, label.as_bytes()))
             .and_then(|_| Ok(rustix::fs::unlinkat(from.0, from.1, AtFlags::empty())?)),
         done => done.map_err(Into::into),
     };
-    moved.map_err(|error| root.failed_io("take back", path, &error))
+    moved.map_err(fail_io)
 }
 
 /// Opens a file to read it, and nothing that would make us wait.

@@ -15,7 +15,9 @@ use terral_format::ids::{Ino, InstanceId};
 use terral_format::wire::message::{Attributes, Change, Kind};
 
 use super::beneath::{Place, open_by_walking};
+use super::calls::Calls;
 use super::dir::Dir;
+use super::exclusive::Naming;
 use super::faulty::{Faults, Faulty};
 use super::links::{Purpose, exchange_by_renames, temporary};
 use super::{NameSink, Published, Sink, Source, Staged, conformance};
@@ -265,7 +267,8 @@ fn a_link_over_a_name_that_was_cut_short_leaves_nothing() {
 fn places(directory: &TempDir) -> (Place, Place) {
     let place = |name: &[u8]| {
         let (directory, within) = (open(directory), Vec::new());
-        Place { directory, within, name: name.to_vec(), owner: None }
+        let naming = Naming { owner: None, calls: Calls::KERNEL };
+        Place { directory, within, name: name.to_vec(), naming }
     };
     (place(b"file"), place(b"other"))
 }

@@ -83,6 +83,8 @@ mod trouble;
 mod updating;
 mod users;
 mod users_apart;
+
+mod users_beside;
 mod users_gone;
 mod users_of_machines;
 mod waiting;

@@ -25,7 +25,7 @@ pub(super) fn person(user: u32) -> Person {
 }
 
 /// A permanent store of root's, with a directory of each user, and one that others may write to.
-fn store(seed: u64) -> Scripted {
+pub(super) fn store(seed: u64) -> Scripted {
     let clock = Virtual::new(seed);
     let dir = Scripted::new(move || clock.wall_ns());
     for (path, owner, mode) in
@@ -56,7 +56,11 @@ pub(super) fn house_of(seed: u64, users: &[u32]) -> Peers {
 
 /// A server for each of these, who is root if he is nobody alone.
 pub(super) fn house_for(seed: u64, users: &[Option<u32>]) -> Peers {
-    let dir = store(seed);
+    house_on(store(seed), seed, users)
+}
+
+/// The same on this store.
+pub(super) fn house_on(dir: Scripted, seed: u64, users: &[Option<u32>]) -> Peers {
     let handle = |user: &Option<u32>| match user {
         None => dir.clone().of_roots(),
         Some(user) => dir.clone().of_user(*user),

@@ -8,12 +8,12 @@ use terral_format::disk::membership::Membership;
 use terral_format::wire::message::{Change, Kind, RenameHow, Request, Target};
 use terral_format::wire::roster::{Certificate, Key};
 use terral_format::{ErrorKind, Result};
-use terral_store::backing::NameSink;
+use terral_store::backing::{BesideOthers, NameSink};
 
 use super::dir::owes_nothing;
 use super::users::{
-    ALICE, BOB, gives, got, house, house_for, is_denied, person, put, rename, roots, set_mode,
-    touches_only_roots,
+    ALICE, BOB, gives, got, house, house_for, house_on, is_denied, person, put, rename, roots,
+    set_mode, store, touches_only_roots,
 };
 use super::{Peers, member, walk_all};
 use crate::sim::client::CREATE;
@@ -265,6 +265,13 @@ fn walk(seed: u64, kills: bool, bends: bool) -> u64 {
     walks(seed, house(seed), (kills, bends))
 }
 
+/// The same where nothing keeps what others have just made from being replaced.
+fn walk_without_flags(seed: u64, kills: bool, bends: bool) -> u64 {
+    let beside = [BesideOthers::Made, BesideOthers::NoFiles][usize::from(seed.is_multiple_of(5))];
+    let store = store(seed).beside(beside);
+    walks(seed, house_on(store, seed, &[None, Some(ALICE), Some(BOB)]), (kills, bends))
+}
+
 /// The same where root and alice have two servers each.
 fn walk_of_machines(seed: u64, kills: bool) -> u64 {
     let users = [None, Some(ALICE), Some(BOB), None, Some(ALICE)];
@@ -322,6 +329,11 @@ fn so_it_is_when_servers_die() {
 #[test]
 fn and_when_users_rename_in_the_store_itself() {
     walk_all(30, |seed| [walk(seed, seed % 2 == 0, true)]);
+}
+
+#[test]
+fn so_it_is_where_the_store_cannot_keep_what_others_make() {
+    walk_all(30, |seed| [walk_without_flags(seed, seed % 2 == 0, seed % 3 == 0)]);
 }
 
 #[test]

@@ -1,32 +1,19 @@
 //! What keeps several processes of root's, on one permanent directory, out of each other's way.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Access, AtFlags, RenameFlags};
-use rustix::io::Errno;
-use terral_format::{ErrorKind, Result};
+use terral_format::Result;
 
+use super::super::calls::without;
 use super::super::given::stage_for;
 use super::super::sign::name_of;
-use super::{LEFT, check, check_for_users};
+use super::{BesideOthers, Calls, LEFT, Lacks, Root, beside_others, check_for_users, try_out};
 
-/// On a file system that refuses these flags: the kernel looks whether something is there.
-fn on_one_without(path: &Path, refused: RenameFlags) -> Result<()> {
-    check(path, 1, LEFT, |home, from, to, how| {
-        let there = rustix::fs::accessat(home, to, Access::EXISTS, AtFlags::empty());
-        match how {
-            RenameFlags::NOREPLACE if there.is_ok() => Err(Errno::EXIST),
-            how if refused.contains(how) => Err(Errno::INVAL),
-            how => rustix::fs::renameat_with(home, from, home, to, how),
-        }
-    })
-}
-
-fn check_left(path: &Path, fresh: u64, left: Duration) -> Result<()> {
-    check(path, fresh, left, |home, from, to, how| {
-        rustix::fs::renameat_with(home, from, home, to, how)
-    })
+fn check_left(path: &Path, fresh: u64, left: Duration) -> Result<Lacks> {
+    try_out(&Root::of_one(path)?, fresh, Some(left))
 }
 
 fn staged(path: &Path) -> Vec<String> {
@@ -35,18 +22,47 @@ fn staged(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_file_system_that_gives_names_only_over_others_is_refused() {
+fn what_a_file_system_lacks_is_found_and_what_follows_is_said() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
     let home = tempfile::tempdir().expect("temporary directory");
-    on_one_without(home.path(), RenameFlags::empty()).expect("it does all");
-    let both = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
-    for refused in [RenameFlags::NOREPLACE, RenameFlags::EXCHANGE, both] {
-        let error = on_one_without(home.path(), refused).expect_err("it does not");
-        assert_eq!(error.kind, ErrorKind::Unsupported, "{refused:?}");
+    let lacks = |keeping, exchanging, linking| Lacks { keeping, exchanging, linking };
+    for (calls, lacks, beside, said) in [
+        (Calls::KERNEL, lacks(false, false, false), BesideOthers::All, "all that is needed"),
+        (without::NOREPLACE, lacks(true, false, false), BesideOthers::Made, "RENAME_NOREPLACE: "),
+        (without::EXCHANGE, lacks(false, true, false), BesideOthers::Made, "RENAME_EXCHANGE: "),
+        (without::FLAGS, lacks(true, true, false), BesideOthers::Made, "CE and RENAME_EX"),
+        (without::LINKS, lacks(true, true, true), BesideOthers::NoFiles, "nor files made"),
+    ] {
+        let root = Root::of_one_by(home.path(), calls).expect("root's");
+        let found = try_out(&root, 1, Some(LEFT)).expect("it is tried");
+        assert_eq!((found, beside_others(&root)), (lacks, Ok(beside)));
+        let text = found.to_string();
+        assert!(text.contains(said) && !text.contains('\n'), "{text}");
     }
     assert!(staged(home.path()).is_empty());
+}
+
+/// As over NFS: root is `nobody` there, or gives nothing away.
+#[test]
+fn who_may_not_make_or_give_there_is_told_how_to_mend_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("temporary directory");
+    let path = home.path();
+    std::fs::set_permissions(path, Permissions::from_mode(0o755)).expect("ours");
+    let root = Root::of_one(path).expect("root's");
+    let user = rustix::process::Uid::from_raw(65534);
+    std::thread::scope(|threads| {
+        let tried = threads.spawn(|| {
+            rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+            try_out(&root, 1, Some(LEFT)).map(drop)
+        });
+        let error = tried.join().expect("does not panic").expect_err("he may not write there");
+        assert!(error.to_string().contains("no_root_squash"), "{error}");
+    });
 }
 
 #[test]

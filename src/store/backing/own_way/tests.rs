@@ -179,7 +179,6 @@ fn a_users_process_touches_what_is_his_below_directories_of_his_or_roots() {
         std::fs::create_dir_all(home.path().join(path)).expect("made");
         give(&home.path().join(path));
     }
-    std::fs::create_dir(home.path().join(".terral")).expect("made");
     set_mode(&home.path().join(".terral"), 0o777);
     // What the kernel would let him, or he may have been made to take for his own.
     set_mode(&home.path().join("his/root-directory"), 0o777);
@@ -362,7 +361,7 @@ fn a_staging_directory_that_is_not_roots_is_none() {
     }
     let (home, dir) = house();
     for name in [".terral", ".terral-0"] {
-        std::fs::create_dir(home.path().join(name)).expect("made");
+        std::fs::create_dir_all(home.path().join(name)).expect("made");
         give(&home.path().join(name));
     }
     let staged = dir.stage(Ino(1), INSTANCE);

@@ -7,8 +7,8 @@
 
 use rustix::io::Errno;
 
-use super::super::STAGING;
 use super::super::beneath::split;
+use super::super::{BesideOthers, STAGING};
 use super::call::{Call, Operation};
 use super::store::Store;
 
@@ -61,6 +61,32 @@ impl Store {
     fn is_own(&self, directory: u64) -> bool {
         let node = self.node(directory);
         node.uid == 0 && (node.mode & OTHERS_WRITE == 0 || node.mode & STICKY != 0)
+    }
+
+    /// Whether others make names where this path is, in a directory of root's.
+    pub(super) fn is_shared(&self, path: &[u8]) -> bool {
+        self.find(split(path).0).is_ok_and(|above| {
+            let node = self.node(above);
+            node.uid == 0 && node.mode & OTHERS_WRITE != 0
+        })
+    }
+
+    /// Refuses what could replace what has come there just before, if that cannot be seen.
+    pub(super) fn must_keep_theirs(
+        &self,
+        (whose, beside): (Whose, BesideOthers),
+        call: &Call<'_>,
+    ) -> rustix::io::Result<()> {
+        if whose != Whose::Roots || beside == BesideOthers::All {
+            return Ok(());
+        }
+        let refused = match (call.operation, call.to) {
+            (Operation::Rename, Some(to)) => self.is_shared(to) && self.find(to).is_err(),
+            (Operation::Exchange, Some(to)) => self.is_shared(to) || self.is_shared(call.path),
+            (Operation::Publish, _) if beside == BesideOthers::NoFiles => self.is_shared(call.path),
+            _ => false,
+        };
+        if refused { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
     /// Whether the way to a path is root's own, as far as there is one.

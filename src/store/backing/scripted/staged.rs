@@ -15,7 +15,7 @@ use super::handle::Handle;
 use super::node::Content;
 use super::pages::Pages;
 use super::store::{Place, StagingKey, Store};
-use super::{Announce, Found, Published, RandomAccess, Staged, refused};
+use super::{Announce, BesideOthers, Found, Published, RandomAccess, Staged, refused};
 use crate::sparse::Sparse;
 
 /// Mode of what is not published.
@@ -60,19 +60,28 @@ impl ScriptedStaged {
         Ok(Ready { found: store.found(inode), present, conflict })
     }
 
+    /// Whether it has its name before it has lost the one that it grew under.
+    fn is_named_by_link(&self, path: &[u8]) -> bool {
+        let scripted = &self.handle.scripted;
+        scripted.beside != BesideOthers::All && scripted.lock().is_shared(path)
+    }
+
     /// Takes the name, if what has it is still what was there.
     fn take(
         &self,
         store: &mut Store,
         path: &[u8],
         present: Option<Fingerprint>,
+        keeps_both: bool,
     ) -> rustix::io::Result<Option<Fingerprint>> {
         let place = store.place(path)?;
         if store.at(&place).map(|there| store.fingerprint(there)) != present {
             return Ok(None);
         }
         store.enter(&place, self.handle.inode);
-        store.drop_staged(self.key);
+        if !keeps_both {
+            store.drop_staged(self.key);
+        }
         Ok(Some(store.fingerprint(self.handle.inode)))
     }
 }
@@ -121,7 +130,18 @@ impl Staged for ScriptedStaged {
             let ready = scripted.step(&call, look)?;
             conflict = ready.conflict.or(conflict);
             announce(&ready.found)?;
-            let taken = scripted.step(&call, |store| self.take(store, path, ready.present))?;
+            let by_link = self.is_named_by_link(path);
+            let take = |store: &mut Store| self.take(store, path, ready.present, by_link);
+            let mut taken = scripted.step(&call, take)?;
+            if taken.is_some() && by_link {
+                // Whoever dies here leaves it both names.
+                scripted.observe(&Call::new(Operation::Discard, path))?;
+                let drop = |store: &mut Store| {
+                    store.drop_staged(self.key);
+                    Ok(store.fingerprint(self.handle.inode))
+                };
+                taken = Some(scripted.step(&call, drop)?);
+            }
             if let Some(fingerprint) = taken {
                 return scripted.answer(&call, Published { fingerprint, conflict });
             }
@@ -164,11 +184,8 @@ impl Store {
         if self.node(inode).list().is_some() {
             return Err(Errno::ISDIR);
         }
-        // Two names of one file stay both, as with any rename.
-        if self.staging.get(&key) != Some(&inode) {
-            self.put_staged(key, inode);
-            self.leave(place);
-        }
+        self.put_staged(key, inode);
+        self.leave(place);
         Ok(())
     }
 
