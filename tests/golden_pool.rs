@@ -2,6 +2,7 @@
 
 use terral_format::Result;
 use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::answering::Answers;
 use terral_format::wire::capability::{Revocation, Revoked};
 use terral_format::wire::placement::Role;
 use terral_format::wire::pool::{
@@ -80,7 +81,14 @@ fn rule() -> Rule {
         groups: vec![group()],
         control: Some(Member::LEAST),
         authorities: vec![Member::LEAST],
+        answers: vec![answers()],
     }
+}
+
+/// Who answers for whom.
+pub fn answers() -> Answers {
+    let member = |number| Member::new(number).expect("14 bits");
+    Answers { member: member(522), by: member(523), login: "al".to_owned() }
 }
 
 /// Each record, one behind the other.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::answering::Answers;
 use super::capability::Revoked;
 use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
@@ -153,6 +154,9 @@ pub struct Roster {
     /// Members with the roles *authn* and *authz* alone, in order. Said and written down beside it.
     #[serde(skip)]
     pub authorities: Vec<Member>,
+    /// Who answers for users' servers, in order of these. Said and written down beside it.
+    #[serde(skip)]
+    pub answers: Vec<Answers>,
 }
 
 impl Roster {
@@ -174,6 +178,11 @@ impl Roster {
     /// The user for whom alone a member speaks, if it does.
     pub fn user_of(&self, member: Member) -> Option<u32> {
         Some(self.certificate(member)?.user.as_ref()?.user)
+    }
+
+    /// Which member answers for a user's server.
+    pub fn answers_for(&self, member: Member) -> Option<Member> {
+        self.answers.iter().find(|it| it.member == member).map(|it| it.by)
     }
 
     /// Whether a member is in.
@@ -251,6 +260,8 @@ pub struct Rule {
     pub control: Option<Member>,
     /// Members with the roles *authn* and *authz* alone.
     pub authorities: Vec<Member>,
+    /// Who answers for users' servers.
+    pub answers: Vec<Answers>,
 }
 
 /// What servers say to each other of who is in.

@@ -101,6 +101,8 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let placement = (known != Some(&roster.placement)).then(|| roster.placement.clone());
     let known = state.members.as_ref().map(|members| &members.roster().authorities);
     let authorities = (known != Some(&roster.authorities)).then(|| roster.authorities.clone());
+    let known = state.members.as_ref().map(|members| &members.roster().answers);
+    let answers = (known != Some(&roster.answers)).then(|| roster.answers.clone());
     let before = state.members.as_ref().map_or(0, |members| members.roster().seats.len());
     let grows = roster.seats.len() > before;
     state.record(Membership::Roster(roster));
@@ -109,6 +111,7 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     placement.into_iter().for_each(|of| state.record(Membership::Placement(of)));
     authorities.into_iter().for_each(|of| state.record(Membership::Authorities(of)));
+    answers.into_iter().for_each(|of| state.record(Membership::Answers(of)));
     tell(state, Input::Table(Table { epoch, members }));
 }
 

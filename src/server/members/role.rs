@@ -311,6 +311,7 @@ impl Members {
             Membership::Placement(placement) => self.roster.placement.clone_from(placement),
             Membership::Control(member) => self.control = *member,
             Membership::Authorities(of) => self.roster.authorities.clone_from(of),
+            Membership::Answers(of) => self.roster.answers.clone_from(of),
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);
