@@ -38,6 +38,7 @@ pub fn membership() -> Membership {
         policies: vec![policy()],
         placement: placement(),
         authorities: vec![Member::LEAST],
+        answers: vec![(Member::LEAST, answers().by)],
         pool: Some(status()),
     }
 }

@@ -22,8 +22,8 @@ use terral_network::tcp::public_half;
 use terral_partition::effect::Input;
 use terral_partition::members::Table;
 
-use super::roles;
 use super::stepping::{join, tell};
+use super::{removing, roles};
 use crate::core::state::State;
 
 /// Most members at the same time.
@@ -169,14 +169,7 @@ pub fn take_over(state: &mut State, gone: &[(Member, Verdict)]) -> Result<()> {
     let me = may_take_over(state)?;
     let Some(members) = &state.members else { return Ok(()) };
     let mut roster = members.roster().clone();
-    let lost: Vec<Member> = gone.iter().map(|(member, _)| *member).collect();
-    let heir = roles::heir(&roster, &lost, me);
-    for seat in roster.seats.iter_mut().filter(|seat| !is_out(seat.standing)) {
-        let verdict = gone.iter().find(|(member, _)| *member == seat.member);
-        if let Some((_, verdict)) = verdict.filter(|(member, _)| *member != me) {
-            seat.standing = Standing::Removed { heir, verdict: *verdict };
-        }
-    }
+    removing::take_out(&mut roster, gone, me);
     roster.version += UNHEARD;
     roster.epoch = Epoch(roster.epoch.0 + UNHEARD);
     is_control(state, me);
@@ -270,7 +263,8 @@ pub fn leave(state: &mut State) {
 /// Who goes on with what this member decides, once it is in no more: any of these may have it.
 pub fn heirs_of_own(state: &State) -> Vec<Member> {
     let members = state.members.iter();
-    let heirs = members.flat_map(|it| roles::heirs(it.roster(), &[it.me()], it.control()));
+    let heirs =
+        members.flat_map(|it| roles::heirs(it.roster(), (it.me(), &[it.me()]), it.control()));
     heirs.collect()
 }
 
@@ -332,30 +326,24 @@ pub fn is_at(state: &mut State, member: Member, addresses: Vec<SocketAddr>) -> R
 }
 
 /// Removes a member: the control, or who is to ([`roles::heir`]), decides from now on what that
-/// decided. One that was removed as somebody who may live may be said to be dead later.
+/// decided. One that was removed as somebody who may live may be said to be dead later. With
+/// who is trusted with all go those for whom it answers.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, or is that member; [`ErrorKind::NotFound`] if
 /// there is none; [`ErrorKind::Exists`] if there is nothing new in it.
 pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()> {
     let mut roster = own_roster(state)?;
-    let me = state.members.as_ref().map(|members| members.me());
-    if me == Some(member) {
+    let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
+    let me = state.members.as_ref().map(|members| members.me()).ok_or_else(unknown)?;
+    if me == member {
         let context = format!("{member} is this server, which says who is in: end it instead");
         return Err(Error::new(ErrorKind::Invalid, context));
     }
-    let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
-    let heir = roles::heir(&roster, &[member], me.ok_or_else(unknown)?);
-    let seat = roster.seats.iter_mut().find(|seat| seat.member == member);
-    let seat = seat.ok_or_else(unknown)?;
-    let heir = match seat.standing {
-        Standing::In(_) => heir,
-        Standing::Removed { heir, verdict: Verdict::Fenced } if verdict == Verdict::Dead => heir,
-        Standing::Removed { .. } => {
-            return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
-        }
-    };
-    seat.standing = Standing::Removed { heir, verdict };
+    roster.seat(member).ok_or_else(unknown)?;
+    if !removing::take_out(&mut roster, &[(member, verdict)], me) {
+        return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
+    }
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     self::seat(state, roster);
     Ok(())
@@ -405,7 +393,7 @@ pub fn is_missed(state: &mut State) -> Option<Member> {
     let now = state.world.now();
     let members = state.members.as_mut().filter(|it| it.control() == it.me())?;
     let missed = members.missed_root(now)?;
-    let heir = roles::heir(members.roster(), &[missed], members.me());
+    let heir = roles::heir(members.roster(), (missed, &[missed]), members.me());
     members.roster().placement.stores(heir).then_some(missed)
 }
 

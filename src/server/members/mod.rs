@@ -7,6 +7,8 @@
 //!
 //! [`State::members`]: crate::core::state::State::members
 
+mod removing;
+
 pub mod control;
 
 pub mod at_home;
