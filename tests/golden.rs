@@ -141,6 +141,11 @@ fn what_servers_of_a_pool_leave_for_each_other() {
 }
 
 #[test]
+fn what_servers_say_to_each_other_of_users() {
+    hold("control-15.bin", &golden_pool::said().expect("encodes"));
+}
+
+#[test]
 fn what_is_asked_of_who_has_a_files_bytes() {
     let mut all = Vec::new();
     for (question, bytes) in golden_far::questions() {

@@ -18,7 +18,7 @@ pub struct Answers {
     pub member: Member,
     /// Which is trusted with all.
     pub by: Member,
-    /// As its user is called on that one's machine.
+    /// As its user is called on that one's machine; empty if he is not known there by a name.
     pub login: String,
 }
 
@@ -27,7 +27,7 @@ pub struct Answers {
 pub struct Newcomer {
     /// Who.
     pub user: Person,
-    /// As he is called on his machine.
+    /// As he is called on his machine; empty if he is not known there by a name.
     pub login: String,
 }
 
@@ -35,8 +35,7 @@ impl Newcomer {
     /// Whether there is such a user.
     pub fn is_sound(&self) -> bool {
         let Newcomer { user, login } = self;
-        let is_called = (1..=LOGIN_MAX).contains(&login.len());
-        is_called && !login.chars().any(char::is_control) && is_users(user)
+        login.len() <= LOGIN_MAX && !login.chars().any(char::is_control) && is_users(user)
     }
 }
 

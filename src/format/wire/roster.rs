@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::answering::Answers;
+use super::answering::{Answers, Newcomer, is_users};
 use super::capability::Revoked;
 use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
@@ -300,6 +300,32 @@ pub enum Control {
     Removed(Vec<(Member, Standing)>),
     /// By any: of names that homes have let go.
     LettingGo(LettingGo),
+    /// To the control: let in a server of this user, for which who says so answers. Said until it
+    /// is answered.
+    Invites {
+        /// Who has the secret half is that server. By the same key it is the same one.
+        key: Key,
+        /// Whose it is.
+        whom: Box<Newcomer>,
+    },
+    /// By the control: what has come of that.
+    Invited {
+        /// Who asked, by this.
+        key: Key,
+        /// An invitation without a secret, or why not.
+        answer: Result<Box<Invitation>>,
+    },
+    /// To the control: a user's server is no more, for which who says so answers. Said until the
+    /// roster says so.
+    Gone {
+        /// Which.
+        member: Member,
+        /// Whether it is known to do nothing any more.
+        dead: bool,
+    },
+    /// To the control: for this user, as he is now, speak those of his servers for which who says
+    /// so answers. Said until certificates say so.
+    Speaks(Person),
 }
 
 /// A frame between two servers.
@@ -365,6 +391,8 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::AskTime(_) | Control::Time { .. } => &[],
         Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
         Control::Removed(_) | Control::LettingGo(_) => &[],
+        Control::Invites { .. } | Control::Invited { .. } => &[],
+        Control::Gone { .. } | Control::Speaks(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -382,6 +410,14 @@ fn control(bytes: &[u8]) -> Result<Control> {
     if matches!(&said, Control::LettingGo(names) if names.count() > WHICH_MAX) {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many names"));
     }
+    let is_user = match &said {
+        Control::Invites { whom, .. } => whom.is_sound(),
+        Control::Speaks(user) => is_users(user),
+        _ => true,
+    };
+    if !is_user {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: no user"));
+    }
     if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
     }
@@ -398,7 +434,8 @@ impl Control {
             Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,
             Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Removed(_) => true,
             Control::Roster(_) | Control::Moving(_) | Control::Time { .. } => false,
-            Control::Refuses(_) | Control::LettingGo(_) => false,
+            Control::Refuses(_) | Control::LettingGo(_) | Control::Invited { .. } => false,
+            Control::Invites { .. } | Control::Gone { .. } | Control::Speaks(_) => true,
         }
     }
 

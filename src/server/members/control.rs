@@ -5,19 +5,20 @@
 //! member that was removed is in no more, whoever says so. Not here: how it is said
 //! (`shell/links`), and who may take over (`shell/keeping`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
-use terral_format::wire::person::{GROUPS_MAX, Person};
+use terral_format::wire::answering::Answers;
+use terral_format::wire::person::Person;
 use terral_format::wire::placement::{Placement, Role};
 use terral_format::wire::roster::{
     ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule,
     Seat, Secret,
 };
-use terral_format::{Error, ErrorKind, Result, frame};
+use terral_format::{Error, ErrorKind, Result};
 use terral_network::tcp::public_half;
 use terral_partition::effect::Input;
 use terral_partition::members::Table;
@@ -170,11 +171,20 @@ pub fn take_over(state: &mut State, gone: &[(Member, Verdict)]) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     let mut roster = members.roster().clone();
     removing::take_out(&mut roster, gone, me);
+    forget_unseated(&mut roster);
     roster.version += UNHEARD;
     roster.epoch = Epoch(roster.epoch.0 + UNHEARD);
     is_control(state, me);
     self::seat(state, roster);
     Ok(())
+}
+
+/// A control may be lost as it writes down what it has decided in parts, who is in last: who was to
+/// come is nobody, and another one gets that number.
+fn forget_unseated(roster: &mut Roster) {
+    let members: BTreeSet<Member> = roster.seats.iter().map(|seat| seat.member).collect();
+    roster.certificates.retain(|it| members.contains(&it.member));
+    roster.answers.retain(|it| members.contains(&it.member));
 }
 
 /// Who is in no more, as far as this member knows, for a control that may have taken over.
@@ -397,20 +407,6 @@ pub fn is_missed(state: &mut State) -> Option<Member> {
     members.roster().placement.stores(heir).then_some(missed)
 }
 
-/// As [`invite`], for the user whom this encoded [`Person`] says, or nobody if it is empty.
-///
-/// # Errors
-/// Beside those of [`invite`], [`ErrorKind::Malformed`], and [`ErrorKind::Invalid`] for root, who
-/// is trusted with all.
-pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
-    let user: Option<Person> = (!user.is_empty()).then(|| frame::decode(user)).transpose()?;
-    if user.as_ref().is_some_and(|user| user.is_root() || user.groups.len() > GROUPS_MAX) {
-        let context = "a server of a user: not of root, nor of who is in too many groups";
-        return Err(Error::new(ErrorKind::Invalid, context));
-    }
-    invite(state, user)
-}
-
 /// The seat of the member where the root was born, if that is another than the control; if it is in
 /// no more, with the last of its heirs.
 fn root_seat(state: &State) -> Option<Seat> {
@@ -453,14 +449,14 @@ fn comes_as(roster: &mut Roster, me: Member, role: Option<Role>) {
     }
 }
 
-/// Lets in one more, who shows this: a server of this user alone, or one that is trusted with all.
+/// Lets in one more, which is trusted with all, and shows this.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, [`ErrorKind::TooMany`] if there is no place,
 /// [`ErrorKind::Busy`] if it is not reachable yet.
-pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
+pub fn invite(state: &mut State) -> Result<Invitation> {
     let secret = Secret(state.world.secret()?);
-    let invitation = let_in(state, public_half(&secret), user, None)?;
+    let invitation = let_in(state, public_half(&secret), None)?;
     Ok(Invitation { partition: Partition { secret, ..invitation.partition }, ..invitation })
 }
 
@@ -469,38 +465,58 @@ pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
 ///
 /// # Errors
 /// As those of [`invite`]; [`ErrorKind::Busy`], too, as long as the root is nowhere, to who keeps
-/// no files.
-pub fn let_in(
-    state: &mut State,
-    key: Key,
-    user: Option<Person>,
-    role: Option<Role>,
-) -> Result<Invitation> {
-    let mut roster = own_roster(state)?;
-    let known = roster.certificates.iter().find(|it| it.key == key).map(|it| it.member);
-    if let Some(seat) = known.and_then(|member| roster.seat(member))
-        && let Standing::In(server) = seat.standing
-    {
-        return invitation(state, (seat.member, server));
+/// no files; [`ErrorKind::Invalid`] if a user's server has this key.
+pub fn let_in(state: &mut State, key: Key, role: Option<Role>) -> Result<Invitation> {
+    let roster = own_roster(state)?;
+    let known = roster.certificates.iter().filter(|it| it.key == key).map(|it| it.member);
+    let known: Vec<Member> = known.collect();
+    if known.iter().any(|member| roster.is_users(*member)) {
+        return Err(Error::new(ErrorKind::Invalid, "a user's server has this key"));
     }
+    let is_in = |member: Member| match roster.seat(member)?.standing {
+        Standing::In(server) => Some((member, server)),
+        Standing::Removed { .. } => None,
+    };
+    match known.into_iter().find_map(is_in) {
+        Some(known) => invitation(state, known),
+        None => come(state, roster, Comes { key, role, user: None }),
+    }
+}
+
+/// Who comes.
+pub(super) struct Comes {
+    /// By which key.
+    pub(super) key: Key,
+    /// For what.
+    pub(super) role: Option<Role>,
+    /// For which user alone it speaks, if it does; who answers for it, and what he is called there.
+    pub(super) user: Option<(Person, Member, String)>,
+}
+
+/// Lets in a new member.
+pub(super) fn come(state: &mut State, mut roster: Roster, comes: Comes) -> Result<Invitation> {
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
     let last = roster.seats.last().map_or(0, |seat| seat.member.number());
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
+    let Comes { key, role, user } = comes;
     is_root_born(state, role)?;
     // Nobody is let in by who cannot be found.
     invitation(state, (me, server))?;
     comes_as(&mut roster, me, role);
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
+    let (user, answers) =
+        user.map(|(user, by, login)| (user, Answers { member: me, by, login })).unzip();
     roster.certificates.push(Certificate { member: me, key, user });
+    roster.answers.extend(answers);
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
     invitation(state, (me, server))
 }
 
 /// What lets a server be that member.
-fn invitation(state: &State, (me, server): (Member, ServerId)) -> Result<Invitation> {
+pub(super) fn invitation(state: &State, (me, server): (Member, ServerId)) -> Result<Invitation> {
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let members = state.members.as_ref().ok_or_else(late)?;
     let own = *members.partition();

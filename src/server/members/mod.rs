@@ -15,6 +15,7 @@ pub mod at_home;
 pub mod certifying;
 pub mod copies;
 pub mod moving;
+pub mod newcomers;
 mod numbers;
 pub mod placement;
 pub mod policies;

@@ -9,7 +9,12 @@ use terral_format::wire::roster::{Roster, Seat};
 
 use super::users::{ALICE, BOB, certificates_for};
 use super::{Peers, fencing, member};
+use crate::core::state::State;
 use crate::members::control;
+
+mod coming;
+mod numbers;
+mod saying;
 
 /// Root's servers of two machines, alice's and bob's on the second, and alice's on the first.
 const USERS: [Option<u32>; 5] = [None, None, Some(ALICE), Some(BOB), Some(ALICE)];
@@ -109,4 +114,19 @@ fn who_answers_for_whom_is_known_after_a_death() {
         peers.sims[0].kill();
         assert_eq!(known(&mut peers), answers(), "{rewritten}");
     }
+}
+
+/// Something of the control.
+fn of<T>(peers: &mut Peers, what: impl FnOnce(&mut State) -> T) -> T {
+    let said = peers.sims[0].with(|server| {
+        let mut state = server.lock();
+        let said = what(&mut state);
+        state.commit().expect("there is room");
+        said
+    });
+    said.expect("it lives")
+}
+
+fn roster(peers: &mut Peers) -> Roster {
+    of(peers, |state| state.members.as_ref().expect("a member").roster().clone())
 }
