@@ -132,12 +132,17 @@ fn what_servers_say_to_each_other() {
         read.push(peers::Frame::read(&all[begin..]).expect("a frame"));
     }
     assert_eq!(read, golden_peers::frames());
-    hold("peers-14.bin", &all);
+    hold("peers-15.bin", &all);
 }
 
 #[test]
 fn what_servers_of_a_pool_leave_for_each_other() {
-    hold("pool-5.bin", &golden_pool::records().expect("encodes"));
+    hold("pool-6.bin", &golden_pool::records().expect("encodes"));
+}
+
+#[test]
+fn what_servers_say_to_each_other_of_users() {
+    hold("control-15.bin", &golden_pool::said().expect("encodes"));
 }
 
 #[test]
@@ -153,7 +158,7 @@ fn what_is_asked_of_who_has_a_files_bytes() {
         assert_eq!(Answer::read(&frame), Ok((answer, bytes)));
         all.extend(frame);
     }
-    hold("far-14.bin", &all);
+    hold("far-15.bin", &all);
 }
 
 #[test]
@@ -168,7 +173,7 @@ fn what_a_server_writes_down_of_its_part() {
 #[test]
 fn what_things_are() {
     let bodies = golden_things::bodies();
-    hold("things-14.bin", &frames(&bodies));
+    hold("things-15.bin", &frames(&bodies));
     assert_eq!(Directory::of(&bodies[0]).and_then(|read| read.body()).as_ref(), Ok(&bodies[0]));
     for outcome in &bodies[23..bodies.len() - 16] {
         assert_eq!(Outcome::of(outcome).and_then(|read| read.body()).as_ref(), Ok(outcome));

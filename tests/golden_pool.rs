@@ -1,16 +1,18 @@
 //! What servers of a pool leave for each other in a registry, for `golden`.
 
-use terral_format::Result;
 use terral_format::ids::{Epoch, Member, ServerId};
+use terral_format::wire::answering::{Answers, Newcomer};
 use terral_format::wire::capability::{Revocation, Revoked};
+use terral_format::wire::person::Person;
 use terral_format::wire::placement::Role;
 use terral_format::wire::pool::{
     Generation, Invited, Lost, Machine, Replaced, Server, Stage, Wanted, parts, write,
 };
 use terral_format::wire::roster::{
-    Certificate, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing, Verdict,
+    Certificate, Control, Invitation, Key, Partition, Roster, Rule, Seat, Secret, Standing, Verdict,
 };
 use terral_format::wire::status::{Membership, Other, PoolStatus, Sent};
+use terral_format::{Error, ErrorKind, Result};
 
 use crate::golden_identity::{bounded, container, group};
 use crate::golden_placement::placement;
@@ -37,6 +39,7 @@ pub fn membership() -> Membership {
         policies: vec![policy()],
         placement: placement(),
         authorities: vec![Member::LEAST],
+        answers: vec![(Member::LEAST, answers().by)],
         pool: Some(status()),
     }
 }
@@ -80,6 +83,41 @@ fn rule() -> Rule {
         groups: vec![group()],
         control: Some(Member::LEAST),
         authorities: vec![Member::LEAST],
+        answers: vec![answers()],
+    }
+}
+
+/// Who answers for whom.
+pub fn answers() -> Answers {
+    let member = |number| Member::new(number).expect("14 bits");
+    Answers { member: member(522), by: member(523), login: "al".to_owned() }
+}
+
+/// What servers say to each other of users' servers.
+pub fn said() -> Result<Vec<u8>> {
+    let key = Key([74; 32]);
+    let user = Person { user: 524, group: 525, groups: vec![526] };
+    let whom = Box::new(Newcomer { user: user.clone(), login: "al".into() });
+    let refused = Error::new(ErrorKind::TooMany, "why");
+    let all = [
+        Control::Invites { key, whom },
+        Control::Invited { key, answer: Ok(Box::new(invitation())) },
+        Control::Invited { key, answer: Err(refused) },
+        Control::Gone { member: answers().member, dead: true },
+        Control::Speaks(user),
+    ];
+    Ok(all.iter().map(Control::frame).collect::<Result<Vec<_>>>()?.concat())
+}
+
+fn invitation() -> Invitation {
+    Invitation {
+        partition: Partition { id: 511, secret: Secret([0; 32]), encrypted: true },
+        me: Member::LEAST,
+        server: ServerId(512),
+        control: seat(),
+        key: Key([73; 32]),
+        root: Some(seat()),
+        permanent: true,
     }
 }
 
@@ -109,16 +147,7 @@ pub fn records() -> Result<Vec<u8>> {
     for role in [None, Some(Role::Authority), Some(Role::Storage), Some(Role::Compute)] {
         all.extend(write(&Wanted { machine: machine(), key: Key([72; 32]), role })?);
     }
-    let invitation = Invitation {
-        partition: Partition { id: 511, secret: Secret([0; 32]), encrypted: true },
-        me: Member::LEAST,
-        server: ServerId(512),
-        control: seat(),
-        key: Key([73; 32]),
-        root: Some(seat()),
-        permanent: true,
-    };
-    let answers: [Invited; 2] = [Ok(invitation), Err("why".into())];
+    let answers: [Invited; 2] = [Ok(invitation()), Err("why".into())];
     for answer in answers {
         all.extend(write(&answer)?);
     }

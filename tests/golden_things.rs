@@ -1,7 +1,7 @@
 //! A value of everything that says what things are, for the golden files: to other servers, and in
 //! a member's own log.
 
-use crate::{golden_identity, golden_placement, golden_values};
+use crate::{golden_identity, golden_placement, golden_pool, golden_values};
 use terral_format::disk::membership::{Membership, Transacts};
 use terral_format::disk::partition;
 use terral_format::fingerprint::Fingerprint;
@@ -200,9 +200,10 @@ pub fn records() -> Vec<Membership> {
     let authorities = Membership::Authorities(vec![member(465)]);
     let striped = |stripe| Membership::Striped { ino: Ino(464), stripe };
     let striped = [striped(Some(golden_placement::stripe())), striped(None)];
+    let answers = Membership::Answers(vec![golden_pool::answers()]);
     let others =
         [control, authorities].into_iter().chain(striped).chain(let_go()).chain(in_store());
-    of_things().into_iter().chain(transacts).chain(others).collect()
+    of_things().into_iter().chain(transacts).chain(others).chain([answers]).collect()
 }
 
 /// Those of names that homes have let go.
@@ -276,6 +277,7 @@ fn of_things() -> Vec<Membership> {
             certificates: Vec::new(),
             placement: Placement::default(),
             authorities: Vec::new(),
+            answers: Vec::new(),
         }),
         Membership::Protocol(partition::Record::Epoch(Epoch(421))),
         Membership::Born { ino, number: number(422), kind, text },

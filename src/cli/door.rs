@@ -224,7 +224,7 @@ impl Shared {
         }
         let mut hall = self.hall();
         anyhow::ensure!(!hall.over, "the run is over");
-        let invitation = Client::observe(instance)?.invite(None)?;
+        let invitation = Client::observe(instance)?.invite()?;
         let machine = Machine::come(
             &knock.host,
             &instances::name_of(instance),

@@ -21,6 +21,7 @@ more for the machine that is removed, which is never let in again:
   * what only its memory had is lost: using it is an error (EIO) that names the member. `terral
     status`, and the end of the run (74), list the files by the names that are known;
   * what others have of files and directories stays, and goes on;
+  * with a machine go the servers of the users there, all at once: how many is said;
   * if it still lives, it hears that it was removed: its programs get EIO, it brings nothing more,
     and what it has not brought stays in its memory, for `terral recover` there.
 
@@ -69,6 +70,17 @@ fn member(arguments: &Arguments, hosts: &Hosts, partition: &Membership) -> Resul
     }
 }
 
+/// How many users' servers go with it: all for which it answers that are not gone yet.
+fn with(partition: &Membership, member: Member, dead: bool) -> usize {
+    let its = |it| partition.answers.contains(&(it, member));
+    let goes = |standing| match standing {
+        Standing::In(_) => true,
+        Standing::Removed { verdict, .. } => dead && verdict == Verdict::Fenced,
+    };
+    let seats = partition.members.iter().map(|one| &one.seat);
+    seats.filter(|seat| its(seat.member) && goes(seat.standing)).count()
+}
+
 /// Removes it.
 pub fn main(arguments: &Arguments) -> Result<u8> {
     let client: Client = arguments.which.observe()?;
@@ -87,6 +99,7 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     if !is_control && !takes_over {
         bail!("{}", elsewhere());
     }
+    let went = with(&partition, member, arguments.dead);
     match client.fence(member, arguments.dead) {
         Err(error) if error.kind == ErrorKind::Exists => bail!(
             "{shown}: was removed before{}",
@@ -102,7 +115,8 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
     }
     if arguments.json {
         let (number, dead) = (member.number(), arguments.dead);
-        report::json(&json!({ "instance": name, "member": number, "dead": dead }))?;
+        let said = json!({ "instance": name, "member": number, "dead": dead, "users": went });
+        report::json(&said)?;
     } else {
         if takes_over {
             note(format_args!("this server is the control of the pool now"));
@@ -112,6 +126,9 @@ pub fn main(arguments: &Arguments) -> Result<u8> {
             false => "if it is dead, say so (--dead): then its directories can be used again",
         };
         note(format_args!("{shown} was removed: what only it had is lost; {rest}"));
+        if went > 0 {
+            note(format_args!("{went} users' servers on {shown} were removed with it"));
+        }
     }
     Ok(0)
 }

@@ -326,7 +326,7 @@ impl All<'_> {
     fn invitation(&self) -> Result<String> {
         let begin = Instant::now();
         loop {
-            match self.client.invite(None) {
+            match self.client.invite() {
                 Err(error) if error.kind == terral_client::ErrorKind::Busy => {}
                 invitation => return Ok(invitation?),
             }

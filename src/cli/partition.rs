@@ -184,7 +184,7 @@ pub fn keep_invitation(instance: &Path, text: &str) -> Result<PathBuf> {
 /// Invites.
 pub fn invite(arguments: &Arguments) -> Result<u8> {
     let client: Client = arguments.which.observe()?;
-    let invitation = client.invite(None)?;
+    let invitation = client.invite()?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{invitation}")?;
     out.flush()?;

@@ -67,7 +67,7 @@ impl User {
     }
 
     /// As the system knows him (getent(1)), if it does.
-    fn login(&self) -> Option<String> {
+    pub fn login(&self) -> Option<String> {
         let user = self.0.user.to_string();
         let mut getent = Command::new("timeout");
         getent.env_clear().env("PATH", PROGRAMS).current_dir("/");

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use terral_client::Client;
+use terral_server::records::Secret;
 
 use crate::claim::{Claim, Purpose};
 use crate::gathering::Gathering;
@@ -79,6 +80,8 @@ struct Chair {
     /// The invitation by which it is a member, whichever process it is; and whether one has come by
     /// it.
     word: Option<(String, bool)>,
+    /// The key by which one was asked for, whatever was answered: by that it is the same member.
+    secret: Option<Secret>,
     /// When one was started last.
     started: Option<Instant>,
     /// As he has come himself, if he has: else it runs for others.

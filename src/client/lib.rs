@@ -87,6 +87,7 @@ pub use servers::Server;
 pub use submitted::Submitted;
 pub use terral_format::ids::{DescriptionSlot, Ino, InstanceId, Member, Number};
 pub use terral_format::local::tables::access;
+pub use terral_format::wire::answering::Newcomer;
 pub use terral_format::wire::capability::{
     Capability, Caveat, Operations, Principal, Revocation, TEXT_MAX as CAPABILITY_TEXT_MAX,
     is_at_or_below,

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use terral_client::{Client, ErrorKind};
+use terral_client::{Client, ErrorKind, Newcomer};
+use terral_server::records::{self, Secret};
 
 use super::{Chair, House, PATIENCE, POLL, host_of, lock};
 use crate::door::{has_been_in, is_in, is_seated};
@@ -84,7 +85,7 @@ impl House {
         seat.started = Some(Instant::now());
         let (word, came) = match seat.word.take() {
             Some(word) => word,
-            None => (self.invite(user)?, false),
+            None => (self.invite(user, &mut seat.secret)?, false),
         };
         seat.word = Some((word.clone(), came));
         // He is in other groups by now, perhaps: others go by those, whatever his process says.
@@ -133,7 +134,7 @@ impl House {
 
     fn fence(&self, machine: &Machine) {
         let fenced = Client::observe(&self.instance)
-            .and_then(|client| client.fence(machine.invited.me, true));
+            .and_then(|client| client.fence_user(machine.invited.me, true));
         if let Err(error) = fenced {
             say(format_args!("{}: {error}", machine.host));
         }
@@ -155,7 +156,7 @@ impl House {
     }
 
     /// The server listens a moment after it can be asked.
-    fn invite(&self, user: &User) -> Result<String> {
+    fn invite(&self, user: &User, kept: &mut Option<Secret>) -> Result<String> {
         let (client, begin) = (Client::observe(&self.instance)?, Instant::now());
         let host = host_of(user);
         let lives = lock(&self.lives).get(&user.0.user).copied().unwrap_or(0);
@@ -164,11 +165,24 @@ impl House {
             "{LIVES_MAX} servers of this user have lost their memory: another is started once root \
              has started `terral serve --users` anew"
         );
+        let secret = match *kept {
+            Some(secret) => secret,
+            None => *kept.insert(Secret(records::secret()?)),
+        };
+        let whom = Newcomer { user: user.0.clone(), login: user.login().unwrap_or_default() };
         loop {
-            match client.invite(Some(&user.0)) {
+            match client.invite_user(&whom, records::public_half(&secret)) {
                 Err(error) if error.kind == ErrorKind::Busy && begin.elapsed() < COMING => {}
+                // It was let in, and nobody has come in time.
+                Err(error) if error.kind == ErrorKind::Exists => {
+                    *kept = None;
+                    bail!("{error}");
+                }
                 invitation => {
-                    let invitation = invitation?;
+                    let mut invitation = invitation?;
+                    invitation.partition.secret = secret;
+                    let invitation = invitation.text()?;
+                    *kept = None;
                     *lock(&self.lives).entry(user.0.user).or_default() += 1;
                     let mut hosts = lock(&self.hosts);
                     hosts.invited(&invitation, &host);

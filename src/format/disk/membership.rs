@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{NameOperation, partition};
 use crate::fingerprint::Fingerprint;
 use crate::ids::{Asker, Ino, Lsn, Member, Number, ServerId, Wish};
+use crate::wire::answering::Answers;
 use crate::wire::attributes::{Attributes, Kind};
 use crate::wire::moving::{Back, Moving};
 use crate::wire::placement::{Placement, Stripe};
@@ -269,6 +270,8 @@ pub enum Membership {
     /// The permanent store is owed this once it is known what the file is called there whose names
     /// are delegated.
     Later(NameOperation),
+    /// Who answers for users' servers, as the control says.
+    Answers(Vec<Answers>),
 }
 
 /// What is so of a transaction of which several members have a part.

@@ -20,9 +20,9 @@ use crate::{Error, ErrorKind, Result};
 
 /// Version of a question's frame. It differs from that of an answer, and from
 /// [`super::peers::PEERS`], so that a frame says what it is.
-pub const QUESTIONS: u16 = 0x010e;
+pub const QUESTIONS: u16 = 0x010f;
 /// Version of an answer's frame.
-pub const ANSWERS: u16 = 0x020e;
+pub const ANSWERS: u16 = 0x020f;
 /// Longest frame, with its header: the network takes none that is longer than 4 KiB more than 1
 /// MiB, in which there is something before it.
 pub const FRAME_MAX: usize = BYTES_MAX + (4 << 10) - 64;

@@ -21,7 +21,7 @@ pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals
 use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 25;
+pub const PROTOCOL: u32 = 26;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;
@@ -242,9 +242,10 @@ pub enum Request<'a> {
     Flush,
     /// No more work will come: finish the drain, and leave when the debt is paid. (`admin`)
     Finish,
-    /// Let one more server into the partition: that of the user whom this encoded
-    /// [`Person`](super::person::Person) says, or, if it is empty, one that is trusted with all →
-    /// [`Reply::Invitation`]. (`admin`)
+    /// Let one more server into the partition: if this is empty, one that is trusted with all; else
+    /// one of the user whom an encoded [`Newcomer`](super::answering::Newcomer) says, by the
+    /// [`Key`](super::roster::Key) behind it, for which the server that is asked answers; the
+    /// invitation has no secret then → [`Reply::Invitation`]. (`admin`)
     Invite(&'a [u8]),
     /// Leave now; what is owed stays in memory for `terral recover`. (`admin`)
     Leave,

@@ -30,6 +30,8 @@ pub mod placement;
 
 pub mod attributes;
 
+pub mod answering;
+
 pub mod roster;
 
 pub mod moving;

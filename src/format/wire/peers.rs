@@ -15,7 +15,7 @@ use crate::moment::Moment;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of what servers say to each other; all members of a partition have the same.
-pub const PEERS: u16 = 14;
+pub const PEERS: u16 = 15;
 /// Longest payload of a frame: one message with the longest body.
 pub const FRAME_MAX: usize = Body::MAX + (64 << 10);
 /// A frame with more than one message is no longer.

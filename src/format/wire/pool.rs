@@ -16,7 +16,7 @@ use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 5;
+pub const POOL: u16 = 6;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -256,6 +256,7 @@ pub fn parts(rule: &Rule) -> Result<BTreeMap<&'static str, Vec<u8>>> {
         ("quotas", write(&rule.quotas)?),
         ("groups", write(&rule.groups)?),
         ("authorities", write(&rule.authorities)?),
+        ("answers", write(&rule.answers)?),
     ]))
 }
 
@@ -283,6 +284,7 @@ pub fn rule(parts: &BTreeMap<String, Vec<u8>>) -> Result<Rule> {
         groups: part(parts, "groups")?,
         control: None,
         authorities: part(parts, "authorities")?,
+        answers: part(parts, "answers")?,
     })
 }
 

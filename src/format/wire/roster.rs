@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::answering::{Answers, Newcomer, is_users};
 use super::capability::Revoked;
 use super::containers::{Container, ContainerName, Group, Quota};
 use super::digits;
@@ -153,6 +154,9 @@ pub struct Roster {
     /// Members with the roles *authn* and *authz* alone, in order. Said and written down beside it.
     #[serde(skip)]
     pub authorities: Vec<Member>,
+    /// Who answers for users' servers, in order of these. Said and written down beside it.
+    #[serde(skip)]
+    pub answers: Vec<Answers>,
 }
 
 impl Roster {
@@ -174,6 +178,11 @@ impl Roster {
     /// The user for whom alone a member speaks, if it does.
     pub fn user_of(&self, member: Member) -> Option<u32> {
         Some(self.certificate(member)?.user.as_ref()?.user)
+    }
+
+    /// Which member answers for a user's server.
+    pub fn answers_for(&self, member: Member) -> Option<Member> {
+        self.answers.iter().find(|it| it.member == member).map(|it| it.by)
     }
 
     /// Whether a member is in.
@@ -251,6 +260,8 @@ pub struct Rule {
     pub control: Option<Member>,
     /// Members with the roles *authn* and *authz* alone.
     pub authorities: Vec<Member>,
+    /// Who answers for users' servers.
+    pub answers: Vec<Answers>,
 }
 
 /// What servers say to each other of who is in.
@@ -289,6 +300,32 @@ pub enum Control {
     Removed(Vec<(Member, Standing)>),
     /// By any: of names that homes have let go.
     LettingGo(LettingGo),
+    /// To the control: let in a server of this user, for which who says so answers. Said until it
+    /// is answered.
+    Invites {
+        /// Who has the secret half is that server. By the same key it is the same one.
+        key: Key,
+        /// Whose it is.
+        whom: Box<Newcomer>,
+    },
+    /// By the control: what has come of that.
+    Invited {
+        /// Who asked, by this.
+        key: Key,
+        /// An invitation without a secret, or why not.
+        answer: Result<Box<Invitation>>,
+    },
+    /// To the control: a user's server is no more, for which who says so answers. Said until the
+    /// roster says so.
+    Gone {
+        /// Which.
+        member: Member,
+        /// Whether it is known to do nothing any more.
+        dead: bool,
+    },
+    /// To the control: for this user, as he is now, speak those of his servers for which who says
+    /// so answers. Said until certificates say so.
+    Speaks(Person),
 }
 
 /// A frame between two servers.
@@ -354,6 +391,8 @@ fn control(bytes: &[u8]) -> Result<Control> {
         Control::AskTime(_) | Control::Time { .. } => &[],
         Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Refuses(_) => &[],
         Control::Removed(_) | Control::LettingGo(_) => &[],
+        Control::Invites { .. } | Control::Invited { .. } => &[],
+        Control::Gone { .. } | Control::Speaks(_) => &[],
     };
     let sound = match &said {
         Control::Moving(Of::Moves(Some(moving))) => moving.is_sound(),
@@ -371,6 +410,14 @@ fn control(bytes: &[u8]) -> Result<Control> {
     if matches!(&said, Control::LettingGo(names) if names.count() > WHICH_MAX) {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: too many names"));
     }
+    let is_user = match &said {
+        Control::Invites { whom, .. } => whom.is_sound(),
+        Control::Speaks(user) => is_users(user),
+        _ => true,
+    };
+    if !is_user {
+        return Err(Error::new(ErrorKind::Malformed, "frame of a member: no user"));
+    }
     if !sound {
         return Err(Error::new(ErrorKind::Malformed, "frame of a member: no directory's move"));
     }
@@ -387,7 +434,8 @@ impl Control {
             Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,
             Control::Hands(_) | Control::Leaves | Control::Claims(_) | Control::Removed(_) => true,
             Control::Roster(_) | Control::Moving(_) | Control::Time { .. } => false,
-            Control::Refuses(_) | Control::LettingGo(_) => false,
+            Control::Refuses(_) | Control::LettingGo(_) | Control::Invited { .. } => false,
+            Control::Invites { .. } | Control::Gone { .. } | Control::Speaks(_) => true,
         }
     }
 

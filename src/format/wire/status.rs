@@ -220,6 +220,8 @@ pub struct Membership {
     pub placement: Placement,
     /// Who is of the authority, and nothing else.
     pub authorities: Vec<Member>,
+    /// For each user's server, which of them answers for it, if any does.
+    pub answers: Vec<(Member, Member)>,
     /// Of a pool: which.
     pub pool: Option<PoolStatus>,
 }

@@ -5,25 +5,26 @@
 //! member that was removed is in no more, whoever says so. Not here: how it is said
 //! (`shell/links`), and who may take over (`shell/keeping`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use terral_format::disk::membership::Membership;
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Member, ServerId};
-use terral_format::wire::person::{GROUPS_MAX, Person};
+use terral_format::wire::answering::Answers;
+use terral_format::wire::person::Person;
 use terral_format::wire::placement::{Placement, Role};
 use terral_format::wire::roster::{
     ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule,
     Seat, Secret,
 };
-use terral_format::{Error, ErrorKind, Result, frame};
+use terral_format::{Error, ErrorKind, Result};
 use terral_network::tcp::public_half;
 use terral_partition::effect::Input;
 use terral_partition::members::Table;
 
-use super::roles;
 use super::stepping::{join, tell};
+use super::{removing, roles};
 use crate::core::state::State;
 
 /// Most members at the same time.
@@ -101,6 +102,8 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     let placement = (known != Some(&roster.placement)).then(|| roster.placement.clone());
     let known = state.members.as_ref().map(|members| &members.roster().authorities);
     let authorities = (known != Some(&roster.authorities)).then(|| roster.authorities.clone());
+    let known = state.members.as_ref().map(|members| &members.roster().answers);
+    let answers = (known != Some(&roster.answers)).then(|| roster.answers.clone());
     let before = state.members.as_ref().map_or(0, |members| members.roster().seats.len());
     let grows = roster.seats.len() > before;
     state.record(Membership::Roster(roster));
@@ -109,6 +112,7 @@ pub(super) fn seat(state: &mut State, roster: Roster) {
     policies.into_iter().for_each(|policies| state.record(Membership::Policies(policies)));
     placement.into_iter().for_each(|of| state.record(Membership::Placement(of)));
     authorities.into_iter().for_each(|of| state.record(Membership::Authorities(of)));
+    answers.into_iter().for_each(|of| state.record(Membership::Answers(of)));
     tell(state, Input::Table(Table { epoch, members }));
 }
 
@@ -166,19 +170,21 @@ pub fn take_over(state: &mut State, gone: &[(Member, Verdict)]) -> Result<()> {
     let me = may_take_over(state)?;
     let Some(members) = &state.members else { return Ok(()) };
     let mut roster = members.roster().clone();
-    let lost: Vec<Member> = gone.iter().map(|(member, _)| *member).collect();
-    let heir = roles::heir(&roster, &lost, me);
-    for seat in roster.seats.iter_mut().filter(|seat| !is_out(seat.standing)) {
-        let verdict = gone.iter().find(|(member, _)| *member == seat.member);
-        if let Some((_, verdict)) = verdict.filter(|(member, _)| *member != me) {
-            seat.standing = Standing::Removed { heir, verdict: *verdict };
-        }
-    }
+    removing::take_out(&mut roster, gone, me);
+    forget_unseated(&mut roster);
     roster.version += UNHEARD;
     roster.epoch = Epoch(roster.epoch.0 + UNHEARD);
     is_control(state, me);
     self::seat(state, roster);
     Ok(())
+}
+
+/// A control may be lost as it writes down what it has decided in parts, who is in last: who was to
+/// come is nobody, and another one gets that number.
+fn forget_unseated(roster: &mut Roster) {
+    let members: BTreeSet<Member> = roster.seats.iter().map(|seat| seat.member).collect();
+    roster.certificates.retain(|it| members.contains(&it.member));
+    roster.answers.retain(|it| members.contains(&it.member));
 }
 
 /// Who is in no more, as far as this member knows, for a control that may have taken over.
@@ -267,7 +273,8 @@ pub fn leave(state: &mut State) {
 /// Who goes on with what this member decides, once it is in no more: any of these may have it.
 pub fn heirs_of_own(state: &State) -> Vec<Member> {
     let members = state.members.iter();
-    let heirs = members.flat_map(|it| roles::heirs(it.roster(), &[it.me()], it.control()));
+    let heirs =
+        members.flat_map(|it| roles::heirs(it.roster(), (it.me(), &[it.me()]), it.control()));
     heirs.collect()
 }
 
@@ -329,30 +336,24 @@ pub fn is_at(state: &mut State, member: Member, addresses: Vec<SocketAddr>) -> R
 }
 
 /// Removes a member: the control, or who is to ([`roles::heir`]), decides from now on what that
-/// decided. One that was removed as somebody who may live may be said to be dead later.
+/// decided. One that was removed as somebody who may live may be said to be dead later. With
+/// who is trusted with all go those for whom it answers.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, or is that member; [`ErrorKind::NotFound`] if
 /// there is none; [`ErrorKind::Exists`] if there is nothing new in it.
 pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()> {
     let mut roster = own_roster(state)?;
-    let me = state.members.as_ref().map(|members| members.me());
-    if me == Some(member) {
+    let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
+    let me = state.members.as_ref().map(|members| members.me()).ok_or_else(unknown)?;
+    if me == member {
         let context = format!("{member} is this server, which says who is in: end it instead");
         return Err(Error::new(ErrorKind::Invalid, context));
     }
-    let unknown = || Error::new(ErrorKind::NotFound, format!("{member}: there is none"));
-    let heir = roles::heir(&roster, &[member], me.ok_or_else(unknown)?);
-    let seat = roster.seats.iter_mut().find(|seat| seat.member == member);
-    let seat = seat.ok_or_else(unknown)?;
-    let heir = match seat.standing {
-        Standing::In(_) => heir,
-        Standing::Removed { heir, verdict: Verdict::Fenced } if verdict == Verdict::Dead => heir,
-        Standing::Removed { .. } => {
-            return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
-        }
-    };
-    seat.standing = Standing::Removed { heir, verdict };
+    roster.seat(member).ok_or_else(unknown)?;
+    if !removing::take_out(&mut roster, &[(member, verdict)], me) {
+        return Err(Error::new(ErrorKind::Exists, format!("{member} was removed before")));
+    }
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     self::seat(state, roster);
     Ok(())
@@ -402,22 +403,8 @@ pub fn is_missed(state: &mut State) -> Option<Member> {
     let now = state.world.now();
     let members = state.members.as_mut().filter(|it| it.control() == it.me())?;
     let missed = members.missed_root(now)?;
-    let heir = roles::heir(members.roster(), &[missed], members.me());
+    let heir = roles::heir(members.roster(), (missed, &[missed]), members.me());
     members.roster().placement.stores(heir).then_some(missed)
-}
-
-/// As [`invite`], for the user whom this encoded [`Person`] says, or nobody if it is empty.
-///
-/// # Errors
-/// Beside those of [`invite`], [`ErrorKind::Malformed`], and [`ErrorKind::Invalid`] for root, who
-/// is trusted with all.
-pub fn invite_whom(state: &mut State, user: &[u8]) -> Result<Invitation> {
-    let user: Option<Person> = (!user.is_empty()).then(|| frame::decode(user)).transpose()?;
-    if user.as_ref().is_some_and(|user| user.is_root() || user.groups.len() > GROUPS_MAX) {
-        let context = "a server of a user: not of root, nor of who is in too many groups";
-        return Err(Error::new(ErrorKind::Invalid, context));
-    }
-    invite(state, user)
 }
 
 /// The seat of the member where the root was born, if that is another than the control; if it is in
@@ -462,14 +449,14 @@ fn comes_as(roster: &mut Roster, me: Member, role: Option<Role>) {
     }
 }
 
-/// Lets in one more, who shows this: a server of this user alone, or one that is trusted with all.
+/// Lets in one more, which is trusted with all, and shows this.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] if this is not the control, [`ErrorKind::TooMany`] if there is no place,
 /// [`ErrorKind::Busy`] if it is not reachable yet.
-pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
+pub fn invite(state: &mut State) -> Result<Invitation> {
     let secret = Secret(state.world.secret()?);
-    let invitation = let_in(state, public_half(&secret), user, None)?;
+    let invitation = let_in(state, public_half(&secret), None)?;
     Ok(Invitation { partition: Partition { secret, ..invitation.partition }, ..invitation })
 }
 
@@ -478,38 +465,58 @@ pub fn invite(state: &mut State, user: Option<Person>) -> Result<Invitation> {
 ///
 /// # Errors
 /// As those of [`invite`]; [`ErrorKind::Busy`], too, as long as the root is nowhere, to who keeps
-/// no files.
-pub fn let_in(
-    state: &mut State,
-    key: Key,
-    user: Option<Person>,
-    role: Option<Role>,
-) -> Result<Invitation> {
-    let mut roster = own_roster(state)?;
-    let known = roster.certificates.iter().find(|it| it.key == key).map(|it| it.member);
-    if let Some(seat) = known.and_then(|member| roster.seat(member))
-        && let Standing::In(server) = seat.standing
-    {
-        return invitation(state, (seat.member, server));
+/// no files; [`ErrorKind::Invalid`] if a user's server has this key.
+pub fn let_in(state: &mut State, key: Key, role: Option<Role>) -> Result<Invitation> {
+    let roster = own_roster(state)?;
+    let known = roster.certificates.iter().filter(|it| it.key == key).map(|it| it.member);
+    let known: Vec<Member> = known.collect();
+    if known.iter().any(|member| roster.is_users(*member)) {
+        return Err(Error::new(ErrorKind::Invalid, "a user's server has this key"));
     }
+    let is_in = |member: Member| match roster.seat(member)?.standing {
+        Standing::In(server) => Some((member, server)),
+        Standing::Removed { .. } => None,
+    };
+    match known.into_iter().find_map(is_in) {
+        Some(known) => invitation(state, known),
+        None => come(state, roster, Comes { key, role, user: None }),
+    }
+}
+
+/// Who comes.
+pub(super) struct Comes {
+    /// By which key.
+    pub(super) key: Key,
+    /// For what.
+    pub(super) role: Option<Role>,
+    /// For which user alone it speaks, if it does; who answers for it, and what he is called there.
+    pub(super) user: Option<(Person, Member, String)>,
+}
+
+/// Lets in a new member.
+pub(super) fn come(state: &mut State, mut roster: Roster, comes: Comes) -> Result<Invitation> {
     let server = new_server(state)?;
     let full = || Error::new(ErrorKind::TooMany, format!("members, more than {MEMBERS_MAX}"));
     let last = roster.seats.last().map_or(0, |seat| seat.member.number());
     let me = Member::new(last + 1).filter(|me| usize::from(me.number()) < MEMBERS_MAX);
     let me = me.ok_or_else(full)?;
+    let Comes { key, role, user } = comes;
     is_root_born(state, role)?;
     // Nobody is let in by who cannot be found.
     invitation(state, (me, server))?;
     comes_as(&mut roster, me, role);
     roster.seats.push(Seat { member: me, standing: Standing::In(server), addresses: Vec::new() });
+    let (user, answers) =
+        user.map(|(user, by, login)| (user, Answers { member: me, by, login })).unzip();
     roster.certificates.push(Certificate { member: me, key, user });
+    roster.answers.extend(answers);
     (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
     seat(state, roster);
     invitation(state, (me, server))
 }
 
 /// What lets a server be that member.
-fn invitation(state: &State, (me, server): (Member, ServerId)) -> Result<Invitation> {
+pub(super) fn invitation(state: &State, (me, server): (Member, ServerId)) -> Result<Invitation> {
     let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
     let members = state.members.as_ref().ok_or_else(late)?;
     let own = *members.partition();

@@ -7,12 +7,15 @@
 //!
 //! [`State::members`]: crate::core::state::State::members
 
+mod removing;
+
 pub mod control;
 
 pub mod at_home;
 pub mod certifying;
 pub mod copies;
 pub mod moving;
+pub mod newcomers;
 mod numbers;
 pub mod placement;
 pub mod policies;

@@ -26,6 +26,7 @@ use super::traffic::Traffic;
 use crate::core::state::State;
 use crate::core::world::Tick;
 
+mod answering;
 mod asking_much;
 mod coming;
 mod counting;
@@ -49,6 +50,8 @@ mod users;
 mod whole;
 pub(in crate::members) mod wishing;
 
+use answering::Answering;
+pub use answering::Matter;
 use asking_much::AskingMuch;
 use coming::Coming;
 use counting::Counting;
@@ -139,6 +142,8 @@ pub struct Members {
     roster: Roster,
     /// For whom alone members speak that are not trusted with all, as the roster says.
     users: BTreeMap<Member, Person>,
+    /// What is asked of the control for them.
+    answering: Answering,
     /// What those have under way here.
     asking_much: AskingMuch,
     /// Whose servers are needed, and have not come.
@@ -229,6 +234,7 @@ impl Members {
             partition,
             roster: Roster::default(),
             users: BTreeMap::new(),
+            answering: Answering::default(),
             asking_much: AskingMuch::default(),
             coming: Coming::default(),
             knows: BTreeMap::new(),
@@ -313,6 +319,7 @@ impl Members {
             Membership::Placement(placement) => self.roster.placement.clone_from(placement),
             Membership::Control(member) => self.control = *member,
             Membership::Authorities(of) => self.roster.authorities.clone_from(of),
+            Membership::Answers(of) => self.roster.answers.clone_from(of),
             Membership::Policies(policies) => self.roster.policies.clone_from(policies),
             Membership::Certificates(of) => {
                 self.users = users::of(of);

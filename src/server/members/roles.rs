@@ -52,17 +52,23 @@ pub fn is_believed(roster: &Roster, member: Member) -> bool {
     is_authority(roster, member) || !roster.authorities.iter().any(|other| roster.is_in(*other))
 }
 
-/// Who decides what `gone` have decided, where `control` says who is in: that itself, or, if it is
-/// of the authority, the first one that keeps files and has come.
-pub fn heir(roster: &Roster, gone: &[Member], control: Member) -> Member {
-    heirs(roster, gone, control).first().copied().unwrap_or(control)
+/// Who goes as a member is removed: itself, and all for whom it answers, as they are where it is.
+pub fn goes_with(roster: &Roster, member: Member) -> Vec<Member> {
+    let its = roster.answers.iter().filter(|it| it.by == member).map(|it| it.member);
+    std::iter::once(member).chain(its).collect()
+}
+
+/// Who decides what one of those that are `gone` has decided, where `control` says who is in: that
+/// itself, or, if it is of the authority, the first one that keeps files and has come.
+pub fn heir(roster: &Roster, (one, gone): (Member, &[Member]), control: Member) -> Member {
+    heirs(roster, (one, gone), control).first().copied().unwrap_or(control)
 }
 
 /// All who might, in this order; the control last. What a user's server has decided his others go
 /// on with, if there are any: for the control it is what nobody has decided.
-pub fn heirs(roster: &Roster, gone: &[Member], control: Member) -> Vec<Member> {
+pub fn heirs(roster: &Roster, (one, gone): (Member, &[Member]), control: Member) -> Vec<Member> {
     let mut all = Vec::new();
-    if let Some(user) = gone.first().and_then(|first| roster.user_of(*first)) {
+    if let Some(user) = roster.user_of(one) {
         let is_his = |member: &Member| roster.user_of(*member) == Some(user);
         all.extend(have_come(roster, gone).filter(is_his));
     } else if is_authority(roster, control) {
@@ -100,9 +106,11 @@ fn have_come(roster: &Roster, gone: &[Member]) -> impl Iterator<Item = Member> {
 #[cfg(test)]
 mod tests {
     use terral_format::ids::{Member, ServerId};
-    use terral_format::wire::roster::{Roster, Seat, Standing, Verdict};
+    use terral_format::wire::answering::Answers;
+    use terral_format::wire::person::Person;
+    use terral_format::wire::roster::{Certificate, Key, Roster, Seat, Standing, Verdict};
 
-    use super::{heir, is_believed, may_be_control};
+    use super::{goes_with, heir, is_believed, may_be_control};
 
     fn member(number: u16) -> Member {
         Member::new(number).expect("14 bits")
@@ -125,7 +133,7 @@ mod tests {
         let mut of = roster(5, &[0, 3], &[2, 4]);
         let heir = |of: &Roster, gone: &[u16]| {
             let gone: Vec<Member> = gone.iter().copied().map(member).collect();
-            heir(of, &gone, member(0)).number()
+            heir(of, (gone[0], &gone), member(0)).number()
         };
         assert_eq!([heir(&of, &[1]), heir(&of, &[2]), heir(&of, &[2, 4])], [2, 4, 1]);
         of.seats[2].addresses.clear();
@@ -134,6 +142,30 @@ mod tests {
         of.seats[4].standing = dead;
         assert_eq!([heir(&of, &[3]), heir(&of, &[1])], [1, 0], "there is nobody else");
         assert_eq!(heir(&roster(3, &[], &[2]), &[2]), 0, "without an authority the control");
+    }
+
+    #[test]
+    fn a_users_heir_is_his_and_none_of_a_machine_that_goes() {
+        let mut of = roster(6, &[], &[]);
+        let user = |user: u32| Some(Person { user, ..Person::default() });
+        let users = [None, None, user(7), user(7), user(8), user(7)];
+        let certificate = |(at, user): (usize, &Option<Person>)| Certificate {
+            member: member(at as u16),
+            key: Key([at as u8; 32]),
+            user: user.clone(),
+        };
+        of.certificates = users.iter().enumerate().map(certificate).collect();
+        let answers = |(its, by): (u16, u16)| Answers {
+            member: member(its),
+            by: member(by),
+            login: "a".into(),
+        };
+        of.answers = [(2, 1), (3, 1), (4, 1), (5, 0)].into_iter().map(answers).collect();
+        let gone = goes_with(&of, member(1));
+        assert_eq!(gone, [1, 2, 3, 4].map(member));
+        let heirs = gone.iter().map(|one| heir(&of, (*one, &gone), member(0)));
+        assert_eq!(heirs.collect::<Vec<_>>(), [0, 5, 5, 0].map(member));
+        assert_eq!(goes_with(&of, member(5)), [member(5)]);
     }
 
     #[test]

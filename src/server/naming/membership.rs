@@ -83,6 +83,7 @@ impl Names {
             | Membership::Bound { .. }
             | Membership::Control(_)
             | Membership::Authorities(_)
+            | Membership::Answers(_)
             | Membership::Returned { .. } => {}
         }
     }

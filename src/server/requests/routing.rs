@@ -24,7 +24,7 @@ use crate::requests::{executing, far_locks, fencing, late, locking, presenting, 
 use crate::sharing::{
     arriving, batching, borrowing, containers, departing, everywhere, keeping, leaving,
 };
-use crate::sharing::{revoking, safety, starting, staying, succeeding, transacting};
+use crate::sharing::{newcomers, revoking, safety, starting, staying, transacting};
 use crate::storage::{granting, mapping, reclaim};
 
 /// Carries out a request that is allowed.
@@ -70,7 +70,13 @@ fn carry_out_once(state: &mut State, who: &Caller, request: Request<'_>) -> Resu
         Request::Space => Ok(Reply::Space(status::space(state))),
         Request::Invite(user) => {
             keeping::admits(state, user)?;
-            control::invite_whom(state, user)?.text().map(Reply::Invitation)
+            match user {
+                [] => control::invite(state)?.text().map(Reply::Invitation),
+                user => {
+                    starting::is_of_users(state)?;
+                    newcomers::invite(state, user)
+                }
+            }
         }
         Request::Speaks(user) => starting::speaks(state, user),
         Request::Status => Ok(Reply::Status(Box::new(status::status(state)))),
@@ -283,7 +289,7 @@ fn of_the_server(state: &mut State, request: Request<'_>) -> Result<()> {
         Request::Leave => state.leaving = true,
         Request::Fence { member, dead } => {
             let verdict = if dead { Verdict::Dead } else { Verdict::Fenced };
-            succeeding::remove(state, member, verdict)?;
+            newcomers::remove(state, member, verdict)?;
         }
         Request::Policy(pattern, consistency) => {
             keeping::decide(state, |state| policies::set(state, pattern, consistency))?;

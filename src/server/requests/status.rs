@@ -74,6 +74,7 @@ fn membership(state: &State, members: &Members) -> Membership {
         policies: members.roster().policies.clone(),
         placement: members.roster().placement.clone(),
         authorities: members.roster().authorities.clone(),
+        answers: members.roster().answers.iter().map(|it| (it.member, it.by)).collect(),
         pool: members.pool(state.world.now()),
     }
 }

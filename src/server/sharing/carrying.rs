@@ -123,6 +123,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         leasing::tick(state);
         revoking::tick(state);
         control::expire(state);
+        state.members.iter_mut().for_each(|members| members.ask_control_again(now));
     }
     departing::leave_if_quiet(state);
     resume(state)

@@ -25,21 +25,35 @@ pub fn may_begin(state: &mut State) -> Result<()> {
     if members.me() != members.control() {
         return Ok(());
     }
-    let (asker, unheard) = (members.asker(), members.is_unheard(now));
-    let Some((registry, secs)) = unheard else {
-        asker.into_iter().for_each(|asker| state.authz.hearing.waits_no_more(asker));
+    let Some((registry, secs)) = members.is_unheard(now) else {
+        waits_no_more(state);
         return Ok(());
     };
-    let since = asker.map(|asker| state.authz.hearing.waits(asker, now));
-    if since.is_some_and(|since| now.since(since) < BOUND) {
-        return Err(state.fetches.wait());
+    if let Some(waits) = waits(state, BOUND) {
+        return Err(waits);
     }
-    asker.into_iter().for_each(|asker| state.authz.hearing.waits_no_more(asker));
     let context = format!(
         "nothing was changed: {registry} does not answer since {secs} s, and keeps what is decided \
          in this pool (see `terral status`): again once it does"
     );
     Err(Error::new(ErrorKind::Unreachable, context))
+}
+
+/// Who asks must wait, unless he has waited for so long.
+pub fn waits(state: &mut State, bound: Duration) -> Option<Error> {
+    let now = state.world.now();
+    let asker = state.members.as_ref().and_then(|members| members.asker())?;
+    if now.since(state.authz.hearing.waits(asker, now)) < bound {
+        return Some(state.fetches.wait());
+    }
+    waits_no_more(state);
+    None
+}
+
+/// He does not any more.
+pub fn waits_no_more(state: &mut State) {
+    let asker = state.members.as_ref().and_then(|members| members.asker());
+    asker.into_iter().for_each(|asker| state.authz.hearing.waits_no_more(asker));
 }
 
 /// Whether this control decides anything: not while it hands over.

@@ -20,6 +20,7 @@ pub mod large;
 pub mod leasing;
 pub mod leaving;
 pub mod letting_go;
+pub mod letting_in;
 pub mod moving;
 mod own;
 pub mod removal;
@@ -29,9 +30,12 @@ pub mod revoking;
 pub mod ruling;
 pub mod safety;
 pub mod serving;
-pub mod starting;
 pub mod staying;
 pub mod succeeding;
+
+pub mod newcomers;
+
+pub mod starting;
 pub mod transacting;
 pub mod unnamed;
 pub mod user_wants;

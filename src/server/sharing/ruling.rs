@@ -24,6 +24,7 @@ pub fn said(state: &State) -> Option<Rule> {
         policies: std::mem::take(&mut roster.policies),
         placement: std::mem::take(&mut roster.placement),
         authorities: std::mem::take(&mut roster.authorities),
+        answers: std::mem::take(&mut roster.answers),
         revoked: state.authz.all_revoked().collect(),
         roster,
         containers,
@@ -57,10 +58,11 @@ pub fn inherit(state: &mut State, left: &Inherited) -> Result<()> {
 pub fn heard(state: &mut State, rule: Rule) -> Result<()> {
     let Some(members) = &state.members else { return Ok(()) };
     let control = rule.control.unwrap_or(members.root());
-    let Rule { roster, certificates, policies, placement, authorities, .. } = rule;
+    let Rule { roster, certificates, policies, placement, authorities, answers, .. } = rule;
     // Only then does it know of their epoch.
     containers::heard(state, rule.containers, rule.quotas, rule.groups)?;
     revoking::heard(state, rule.revoked)?;
+    let roster = Roster { answers, ..roster };
     let roster = Roster { certificates, policies, placement, authorities, ..roster };
     control::heard(state, roster, control);
     containers::publish_if_asked(state);

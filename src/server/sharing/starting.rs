@@ -10,7 +10,7 @@ use terral_format::{Error, ErrorKind, Result, frame};
 
 use crate::authority::audit::{self, Who};
 use crate::core::state::State;
-use crate::members::certifying;
+use crate::sharing::newcomers;
 
 /// What came of some; those that are needed now.
 ///
@@ -34,11 +34,15 @@ pub fn hear(state: &mut State, who: Who, encoded: &[u8]) -> Result<Reply> {
 /// [`ErrorKind::Malformed`]; [`ErrorKind::Invalid`] where no user has a server of his own.
 pub fn speaks(state: &mut State, encoded: &[u8]) -> Result<Reply> {
     is_of_users(state)?;
-    certifying::speaks_for(state, frame::decode(encoded)?)?;
+    newcomers::speaks(state, frame::decode(encoded)?)?;
     Ok(Reply::Done)
 }
 
-fn is_of_users(state: &State) -> Result<()> {
+/// Whether this is root's server of a machine where each user has a server of his own.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`] if it is not.
+pub fn is_of_users(state: &State) -> Result<()> {
     match state.is_among_users() && state.owner() == Some(0) && state.members.is_some() {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Invalid, "no user has a server of his own here")),

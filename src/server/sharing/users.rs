@@ -333,6 +333,13 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
         }
         // Nobody else has what is his.
         Control::Hands(_) => Ok(Control::Hands(Vec::new())),
+        // That is for root's server of his machine to say.
+        Control::Invites { .. }
+        | Control::Invited { .. }
+        | Control::Gone { .. }
+        | Control::Speaks(_) => {
+            Err(Error::new(ErrorKind::Malformed, "a user's server that answers for others"))
+        }
         said => Ok(said),
     }
 }

@@ -31,7 +31,9 @@ use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
 use crate::shared::Shared;
-use crate::sharing::{carrying, departing, letting_go, moving, restoring, ruling, users};
+use crate::sharing::{
+    carrying, departing, letting_go, letting_in, moving, restoring, ruling, users,
+};
 use crate::shell::addresses;
 use crate::shell::parking::Parking;
 use crate::shell::relaying::{Relaying, threads};
@@ -492,6 +494,7 @@ impl<'s> Links<'s> {
                 departing::hands(&mut state, with, directories);
             }
             said if is_control && said.is_for_control() => self.is_told(&mut state, with, said)?,
+            said @ Control::Invited { .. } => letting_in::heard(&mut state, with, said)?,
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             Control::LettingGo(said) => letting_go::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then

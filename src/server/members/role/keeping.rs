@@ -72,6 +72,7 @@ impl Members {
             if version > before {
                 // Who waits for that looks again.
                 self.go_on();
+                self.say_what_is_kept();
             }
         }
     }

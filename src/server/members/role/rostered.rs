@@ -13,7 +13,9 @@ impl Members {
         let certificates = std::mem::take(&mut self.roster.certificates);
         let placement = std::mem::take(&mut self.roster.placement);
         let authorities = std::mem::take(&mut self.roster.authorities);
-        self.roster = Roster { policies, certificates, placement, authorities, ..roster.clone() };
+        let answers = std::mem::take(&mut self.roster.answers);
+        let beside = Roster { answers, ..roster.clone() };
+        self.roster = Roster { policies, certificates, placement, authorities, ..beside };
     }
 
     /// The records that lead to the roster that counts here, and what is beside it.
@@ -21,12 +23,13 @@ impl Members {
         let of = &self.roster;
         let authorities =
             (!of.authorities.is_empty()).then(|| Membership::Authorities(of.authorities.clone()));
+        let answers = (!of.answers.is_empty()).then(|| Membership::Answers(of.answers.clone()));
         let all = [
             Membership::Roster(of.clone()),
             Membership::Certificates(of.certificates.clone()),
             Membership::Policies(of.policies.clone()),
             Membership::Placement(of.placement.clone()),
         ];
-        all.into_iter().chain(authorities)
+        all.into_iter().chain(authorities).chain(answers)
     }
 }

@@ -97,7 +97,7 @@ impl Keeper {
             return Ok(Some((Err(why), 0)));
         }
         let mut state = shared.lock();
-        let invited = control::let_in(&mut state, wanted.key, None, wanted.role);
+        let invited = control::let_in(&mut state, wanted.key, wanted.role);
         let done = carrying::resume(&mut state);
         let version = state.members.as_ref().map_or(0, |members| members.roster().version);
         drop(state);

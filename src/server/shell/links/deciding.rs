@@ -7,6 +7,7 @@ use terral_format::{Error, ErrorKind, Result};
 use super::Links;
 use crate::core::state::State;
 use crate::members::control;
+use crate::sharing::letting_in;
 
 impl Links<'_> {
     /// Another member says so to the control, which is this one.
@@ -26,6 +27,9 @@ impl Links<'_> {
                 control::were_removed(state, with, gone)?;
             }
             Control::Leaves => control::has_left(state, with)?,
+            Control::Invites { .. } | Control::Gone { .. } | Control::Speaks(_) => {
+                letting_in::heard(state, with, said)?;
+            }
             _ => return Err(Error::new(ErrorKind::Malformed, "what the control is not told here")),
         }
         Ok(())

@@ -62,7 +62,7 @@ impl Peers {
     fn is_let_in(&mut self, at: usize, role: Option<Role>) -> Result<Member> {
         let let_in = self.sims[0].with(|server| {
             let mut state = server.lock();
-            let invited = control::let_in(&mut state, Key([at as u8; 32]), None, role);
+            let invited = control::let_in(&mut state, Key([at as u8; 32]), role);
             carrying::resume(&mut state).expect("it is logged");
             invited
         });

@@ -407,8 +407,7 @@ fn one_server_uses_an_invitation_and_nobody_does_after_an_hour() {
     peers.are_in();
     let invited = peers.sims[0].with(|server| {
         let mut state = server.lock();
-        let [used, unused] =
-            [(); 2].map(|()| control::invite(&mut state, None).expect("invited").me);
+        let [used, unused] = [(); 2].map(|()| control::invite(&mut state).expect("invited").me);
         assert_eq!([1, 1].map(|it| control::claims(&mut state, used, it)), [Ok(()), Ok(())]);
         let why = control::claims(&mut state, used, 2).expect_err("it is another one");
         assert!(why.contains("used by another server, which is member 2"), "{why}");

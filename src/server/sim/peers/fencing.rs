@@ -41,8 +41,8 @@ fn roster_by(
     };
     let (seats, policies) = ((0..count).map(seat).collect(), Vec::new());
     let (certificates, placement) = (Vec::new(), Placement::default());
-    let (epoch, authorities) = (Epoch(version), Vec::new());
-    Roster { version, epoch, seats, policies, certificates, placement, authorities }
+    let (epoch, authorities, answers) = (Epoch(version), Vec::new(), Vec::new());
+    Roster { version, epoch, seats, policies, certificates, placement, authorities, answers }
 }
 
 impl Peers {

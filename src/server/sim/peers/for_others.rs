@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use terral_format::disk::membership::Membership;
 use terral_format::ids::Member;
+use terral_format::wire::answering::Answers;
 use terral_format::wire::message::{Reply, Request, Target};
 use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Certificate, Key};
@@ -290,6 +291,12 @@ fn a_link_starts_nobodys_server() {
 #[test]
 fn what_groups_took_from_a_user_his_server_has_no_more() {
     let mut peers = house(58);
+    let (his, root) = (member(2), member(0));
+    roots(&mut peers, |state| {
+        let answers = vec![Answers { member: his, by: root, login: "bob".into() }];
+        state.record(Membership::Answers(answers));
+        state.commit().expect("there is room");
+    });
     let is_in = |peers: &mut Peers, groups: &[u32]| {
         let user = Person { groups: groups.to_vec(), ..person(BOB) };
         let encoded = frame::encode(&user).expect("fits");

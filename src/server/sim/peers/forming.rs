@@ -54,7 +54,7 @@ impl Forming {
             let mut state = server.lock();
             control::begin(&mut state, false, false).expect("random bits");
             control::is_at(&mut state, member(0), address(0)).expect("it is the control");
-            let all = (1..count).map(|_| control::invite(&mut state, None).expect("there is room"));
+            let all = (1..count).map(|_| control::invite(&mut state).expect("there is room"));
             let all: Vec<_> = all.collect();
             carrying::resume(&mut state).expect("it is logged");
             all

@@ -25,7 +25,7 @@ use crate::sim::world::Virtual;
 
 /// Questions and answers about files, and what is remembered of a dead member's directories.
 const GOLDEN: [&[u8]; 2] = [
-    include_bytes!("../../../../tests/golden/far-14.bin"),
+    include_bytes!("../../../../tests/golden/far-15.bin"),
     include_bytes!("../../../../tests/golden/remembered-1.bin"),
 ];
 /// Frames that are heard for each that is kept of a walk.

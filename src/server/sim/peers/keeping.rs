@@ -380,7 +380,7 @@ impl Control {
             containers::heard(&mut state, all, Vec::new(), (0..200).map(group).collect())?;
             let me = Member::LEAST;
             control::is_at(&mut state, me, vec![([127, 0, 0, 1], 1).into()])?;
-            control::let_in(&mut state, Key([9; 32]), None, Some(Role::Authority))?;
+            control::let_in(&mut state, Key([9; 32]), Some(Role::Authority))?;
             carrying::resume(&mut state)
         });
         done.expect("it lives").expect("there is room");

@@ -82,6 +82,7 @@ mod tree;
 mod trouble;
 mod updating;
 mod users;
+mod users_answered;
 mod users_apart;
 
 mod users_beside;

@@ -31,6 +31,7 @@ use entering::Way;
 
 mod beginning;
 mod entering;
+mod newcomers;
 mod passing_on;
 mod talking;
 mod waiting;
@@ -58,6 +59,26 @@ pub(super) fn each_kind() -> [fn(u64) -> Step; 5] {
         |at| Step::Call(at - 1, Wrong::Unheard),
         |at| Step::Call(at - 1, Wrong::Unanswered),
     ]
+}
+
+/// Does this in such a pool with each step of each kind that goes wrong with a server, until none
+/// is left of its kind. What is done says whether it went wrong.
+pub(super) fn at_each_step(pool: impl Fn() -> Pools, at: usize, act: impl Fn(&mut Pools) -> bool) {
+    for kind in each_kind() {
+        let first = (1..200).find(|moment| {
+            let step = kind(*moment);
+            let did = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let mut pools = pool();
+                pools.goes_wrong(at, step);
+                act(&mut pools)
+            }));
+            !did.unwrap_or_else(|why| {
+                println!("{at}: {step:?}");
+                std::panic::resume_unwind(why)
+            })
+        });
+        assert!(first.is_some_and(|first| first > 2), "{at} {:?}: {first:?}", kind(1));
+    }
 }
 
 /// A machine, and the pool's server there.
@@ -90,6 +111,8 @@ pub(super) struct Pools {
     sessions: BTreeSet<(usize, usize)>,
     /// What goes wrong next, and with whose server.
     wrong: Option<(usize, Step)>,
+    /// The message that is lost, counted from here on, of those about users' servers.
+    loses: Option<u64>,
     drawn: u64,
 }
 
@@ -115,6 +138,7 @@ impl Pools {
             machines: roles.iter().map(machine).collect(),
             sessions: BTreeSet::new(),
             wrong: None,
+            loses: None,
             drawn: 0,
         }
     }

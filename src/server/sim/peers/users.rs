@@ -98,7 +98,7 @@ pub(super) fn certificates(users: &[u32]) -> Vec<Certificate> {
     certificates_for(&std::iter::once(None).chain(of_users).collect::<Vec<_>>())
 }
 
-fn certificates_for(users: &[Option<u32>]) -> Vec<Certificate> {
+pub(super) fn certificates_for(users: &[Option<u32>]) -> Vec<Certificate> {
     let of = |(at, user): (usize, &Option<u32>)| Certificate {
         member: member(at),
         key: Key([0; 32]),

@@ -146,7 +146,7 @@ fn a_directory_of_several_of_her_servers_gets_no_other_path() {
 fn loses(peers: &mut Peers, lost: usize) {
     let mut roster = super::fencing::roster(ALL.len(), 1, &BTreeMap::new());
     roster.certificates.clone_from(&peers.certificates);
-    let heir = roles::heir(&roster, &[member(lost)], member(0));
+    let heir = roles::heir(&roster, (member(lost), &[member(lost)]), member(0));
     peers.heir = ALL.into_iter().find(|at| member(*at) == heir);
     peers.remove(lost, Verdict::Dead, 2);
     assert!(matches!(roster.seats[lost].standing, Standing::In(_)));

@@ -5,7 +5,7 @@ use terral_format::wire::pool::Stage;
 
 use super::super::keeping::Wrong;
 use super::super::walk_all;
-use super::{AUTHORITY, Pools, STORES, Step, each_kind};
+use super::{AUTHORITY, Pools, STORES, Step, at_each_step, each_kind};
 use crate::sim::world::Virtual;
 
 /// Two authorities, and one server that keeps files; the first is the control.
@@ -17,26 +17,6 @@ fn pool() -> Pools {
     pools.until("another one comes", |pools| pools.has_come_to_be(&[0, 1, 2]));
     pools.rounds(4);
     pools
-}
-
-/// Does this with each step of each kind that goes wrong with a server, until none is left of its
-/// kind. What is done says whether it went wrong.
-fn at_each_step(at: usize, act: impl Fn(&mut Pools) -> bool) {
-    for kind in each_kind() {
-        let first = (1..200).find(|moment| {
-            let step = kind(*moment);
-            let did = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let mut pools = pool();
-                pools.goes_wrong(at, step);
-                act(&mut pools)
-            }));
-            !did.unwrap_or_else(|why| {
-                println!("{at}: {step:?}");
-                std::panic::resume_unwind(why)
-            })
-        });
-        assert!(first.is_some_and(|first| first > 2), "{at} {:?}: {first:?}", kind(1));
-    }
 }
 
 /// A person says so until it is so.
@@ -53,7 +33,7 @@ fn until(pools: &mut Pools, all: &[usize], says: impl Fn(&mut Pools)) {
 
 #[test]
 fn who_takes_over_and_is_killed_at_any_step_is_the_control_in_the_end() {
-    at_each_step(2, |pools| {
+    at_each_step(pool, 2, |pools| {
         let (lost, ..) = pools.known(0).expect("it lives");
         pools.is_lost(0);
         until(pools, &[1, 2], |pools| drop(pools.fences(2, lost)));
@@ -68,7 +48,7 @@ fn who_takes_over_and_is_killed_at_any_step_is_the_control_in_the_end() {
 
 #[test]
 fn so_is_a_storage_server_until_there_is_an_authority_again() {
-    at_each_step(1, |pools| {
+    at_each_step(pool, 1, |pools| {
         let (lost, ..) = pools.known(0).expect("it lives");
         [0, 2].into_iter().for_each(|at| pools.is_lost(at));
         until(pools, &[1], |pools| drop(pools.fences(1, lost)));
@@ -108,12 +88,12 @@ fn stops_first(pools: &mut Pools) -> bool {
 
 #[test]
 fn an_authority_that_is_stopped_and_killed_at_any_step_hands_over_in_the_end() {
-    at_each_step(0, stops_first);
+    at_each_step(pool, 0, stops_first);
 }
 
 #[test]
 fn so_it_does_where_who_it_hands_over_to_is_killed() {
-    at_each_step(2, stops_first);
+    at_each_step(pool, 2, stops_first);
 }
 
 /// Both are stopped, and wait for another one, or for all others to end.
@@ -130,7 +110,7 @@ fn stops_both(pools: &mut Pools) -> Vec<usize> {
 #[test]
 fn of_two_authorities_that_are_stopped_together_one_stays_until_another_one_comes() {
     for victim in [0, 2] {
-        at_each_step(victim, |pools| {
+        at_each_step(pool, victim, |pools| {
             let left = stops_both(pools);
             let went_wrong = pools.went_wrong();
             pools.are_on(&[3]);

@@ -8,7 +8,7 @@ use terral_partition::effect::Input;
 use super::{Pools, address};
 use crate::core::state::State;
 use crate::members::control;
-use crate::sharing::{carrying, departing, letting_go, moving, ruling};
+use crate::sharing::{carrying, departing, letting_go, letting_in, moving, ruling};
 
 /// What servers say to each other.
 impl Pools {
@@ -117,6 +117,18 @@ impl Pools {
         assert!(told.is_none_or(|told| told.is_ok()));
     }
 
+    /// Whether this is lost with its session, as what is said of users' servers may be.
+    fn is_lost_as_said(&mut self, said: &Control) -> bool {
+        let is_of_users = matches!(said, Control::Invites { .. } | Control::Invited { .. });
+        let Some(left) = self.loses.as_mut().filter(|_| is_of_users) else { return false };
+        *left -= 1;
+        let is = *left == 0;
+        if is {
+            self.loses = None;
+        }
+        is
+    }
+
     /// On which machine a member is.
     pub(super) fn at_of(&mut self, of: Member) -> Option<usize> {
         let serving = self.serving().into_iter();
@@ -134,11 +146,15 @@ impl Pools {
         let Some((me, frames, moves)) = frames.flatten() else { return false };
         let any = !frames.is_empty() || !moves.is_empty();
         for (to, said) in moves {
+            if self.is_lost_as_said(&said) {
+                self.sessions.retain(|(one, other)| *one != at && *other != at);
+                continue;
+            }
             if let Some(to) = self.at_of(to).filter(|to| self.may_meet(at, *to).is_some()) {
                 let heard = self.of(to, |state| match said {
                     Control::Moving(said) => moving::heard(state, me, said),
                     Control::LettingGo(said) => letting_go::heard(state, me, said),
-                    other => panic!("{other:?}"),
+                    said => letting_in::heard(state, me, said),
                 });
                 assert!(heard.is_none_or(|heard| heard.is_ok()));
             }
