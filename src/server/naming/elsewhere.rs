@@ -18,7 +18,7 @@ use crate::far::asking;
 use crate::members::copies::Copy;
 use crate::members::moving::Way;
 use crate::members::requiring::{self, Have};
-use crate::members::role::Gone;
+use crate::members::role::gone::Gone;
 use crate::naming::permitting::{self, STICKY};
 use crate::naming::stat_ahead;
 
