@@ -33,6 +33,8 @@ pub fn speaks_for(state: &mut State, by: Member, user: Person) -> Result<()> {
     let Some(certificates) = as_he_is(&roster, by, &user) else { return Ok(()) };
     let version = roster.version + 1;
     seat(state, Roster { version, certificates, ..roster });
+    // The next control goes by them, too: nobody is told before the registry has them.
+    state.members.iter_mut().for_each(|members| members.have_come());
     Ok(())
 }
 

@@ -185,6 +185,9 @@ fn forget_unseated(roster: &mut Roster) {
     let members: BTreeSet<Member> = roster.seats.iter().map(|seat| seat.member).collect();
     roster.certificates.retain(|it| members.contains(&it.member));
     roster.answers.retain(|it| members.contains(&it.member));
+    roster.authorities.retain(|member| members.contains(member));
+    let storage = roster.placement.storage.iter_mut();
+    storage.for_each(|storage| storage.retain(|member| members.contains(member)));
 }
 
 /// Who is in no more, as far as this member knows, for a control that may have taken over.
@@ -248,8 +251,16 @@ pub fn were_removed(state: &mut State, by: Member, gone: Vec<(Member, Standing)>
         return Ok(());
     }
     let me = state.members.as_ref().map(|members| members.me());
-    let gone = gone.into_iter().filter(|(member, _)| Some(*member) != me).collect();
-    if keep_out(&mut roster, &gone) {
+    let gone: BTreeMap<_, _> = gone.into_iter().filter(|(member, _)| Some(*member) != me).collect();
+    let mut is_new = keep_out(&mut roster, &gone);
+    // Who has come since, and goes with one of them.
+    let lost = gone.iter().filter_map(|(member, standing)| match standing {
+        Standing::Removed { verdict: Verdict::Left, .. } | Standing::In(_) => None,
+        Standing::Removed { verdict, .. } => Some((*member, *verdict)),
+    });
+    let lost: Vec<_> = lost.collect();
+    is_new |= me.is_some_and(|me| removing::take_out(&mut roster, &lost, me));
+    if is_new {
         (roster.version, roster.epoch) = (roster.version + 1, Epoch(roster.epoch.0 + 1));
         seat(state, roster);
     }

@@ -11,6 +11,7 @@ use terral_format::wire::answering::{Answers, Newcomer};
 use terral_format::wire::roster::{Certificate, Invitation, Key, Roster};
 use terral_format::{Error, ErrorKind, Result};
 
+use super::certifying;
 use super::control::{self, Comes, MEMBERS_MAX, own_roster};
 use crate::core::state::State;
 
@@ -42,13 +43,13 @@ fn too_many(context: impl Into<String>) -> Error {
 /// [`control::let_in`].
 pub fn let_in(state: &mut State, by: Member, whom: &Newcomer, key: Key) -> Result<Invitation> {
     let roster = own_roster(state)?;
-    if !whom.is_sound() {
-        return Err(invalid("a server of a user: not of root, nor of who is in too many groups"));
-    }
+    must_be_sound(whom)?;
     if !roster.is_in(by) || roster.is_users(by) {
         return Err(invalid(format!("{by} answers for no user's server")));
     }
     if let Some(known) = known(state, by, whom, key)? {
+        // Groups may have been taken from him since it was asked first.
+        certifying::speaks_for(state, by, whom.user.clone())?;
         return Ok(known);
     }
     let is_of_pool = state.members.as_ref().is_some_and(|members| members.is_of_any_pool());
@@ -57,6 +58,16 @@ pub fn let_in(state: &mut State, by: Member, whom: &Newcomer, key: Key) -> Resul
     has_one_name(&roster, whom)?;
     let user = Some((whom.user.clone(), by, whom.login.clone()));
     control::come(state, roster, Comes { key, role: None, user })
+}
+
+/// Refuses whom no server speaks for.
+///
+/// # Errors
+/// [`ErrorKind::Invalid`].
+pub fn must_be_sound(whom: &Newcomer) -> Result<()> {
+    let context = "a server of a user: not of root, nor of who is in too many groups, or has no \
+                   login name that can be said";
+    whom.is_sound().then_some(()).ok_or_else(|| invalid(context))
 }
 
 /// Who has this key, if anybody has: nobody is let in by that.

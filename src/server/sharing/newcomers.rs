@@ -35,6 +35,7 @@ pub fn invite(state: &mut State, encoded: &[u8]) -> Result<Reply> {
     let Some(me) = own(state, |members| members.me()) else {
         return Err(Error::new(ErrorKind::Invalid, "this server is alone: serve with --listen"));
     };
+    newcomers::must_be_sound(&whom)?;
     let invitation = if is_control(state) {
         keeping::decide(state, |state| newcomers::let_in(state, me, &whom, key).map(drop))?;
         // Else it was not by this request.
@@ -77,7 +78,7 @@ pub fn remove(state: &mut State, member: Member, verdict: Verdict) -> Result<()>
 pub fn speaks(state: &mut State, user: Person) -> Result<()> {
     let Some(me) = own(state, |members| members.me()) else { return Ok(()) };
     if is_control(state) {
-        return certifying::speaks_for(state, me, user);
+        return keeping::decide(state, |state| certifying::speaks_for(state, me, user));
     }
     certifying::may_speak(&user)?;
     let matter = Matter::Speaks(user.user);

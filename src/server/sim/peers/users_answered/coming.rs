@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use terral_format::ErrorKind;
-use terral_format::disk::partition::Verdict;
+use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Member, Number};
 use terral_format::wire::answering::{Answers, Newcomer};
+use terral_format::wire::person::Person;
 use terral_format::wire::roster::{Certificate, Key, Roster};
+use terral_format::{ErrorKind, frame};
 
 use super::super::users::{ALICE, BOB, certificates_for, person};
 use super::super::{Peers, fencing, member};
-use super::{house, of, removes};
+use super::{house, of, removes, roster};
+use crate::members::role::Matter;
 use crate::members::{control, newcomers};
+use crate::sharing;
 
 /// One more comes, of this user, at the word of that one.
 fn comes(
@@ -97,6 +100,8 @@ fn who_was_to_come_as_the_control_was_lost_is_nobody_for_the_next_one() {
     let mut roster = fencing::roster(2, 2, &BTreeMap::new());
     roster.certificates = certificates_for(&[None, None, Some(ALICE)]);
     roster.answers = vec![Answers { member: member(2), by: member(0), login: "a".into() }];
+    roster.authorities = vec![member(0), member(1), member(2)];
+    roster.placement.storage = Some(vec![member(1), member(2)]);
     let came = peers.sims[1].with(|server| {
         let mut state = server.lock();
         control::heard(&mut state, roster, member(0));
@@ -110,4 +115,61 @@ fn who_was_to_come_as_the_control_was_lost_is_nobody_for_the_next_one() {
     assert_eq!((came, roster.answers_for(came)), (member(2), None));
     let own: Vec<_> = roster.certificates.iter().filter(|it| it.member == came).collect();
     assert!(matches!(own[..], [Certificate { key: Key([70, ..]), user: None, .. }]), "{own:?}");
+    // Nor has it become what that one was to be.
+    assert_eq!(roster.authorities, [0, 1].map(member));
+    assert_eq!(roster.placement.storage, Some(vec![member(1)]));
+}
+
+#[test]
+fn who_is_asked_for_again_speaks_for_him_as_he_is() {
+    let mut peers = house();
+    let in_groups = |groups: &[u32]| Newcomer {
+        user: Person { groups: groups.to_vec(), ..person(BOB) },
+        login: "3".into(),
+    };
+    let key = Key([91; 32]);
+    let mut came = |groups: &[u32]| {
+        let whom = in_groups(groups);
+        of(&mut peers, |state| newcomers::let_in(state, member(0), &whom, key)).expect("he may").me
+    };
+    let (first, again) = (came(&[5, 6]), came(&[5]));
+    assert_eq!(first, again);
+    let user = roster(&mut peers).certificate(first).and_then(|it| it.user.clone());
+    assert_eq!(user.map(|user| user.groups), Some(vec![5]), "none that was taken from him");
+}
+
+#[test]
+fn who_comes_to_a_machine_that_was_removed_before_goes_as_that_is_heard() {
+    let mut peers = house();
+    let whom = Newcomer { user: person(BOB), login: "3".into() };
+    let late = of(&mut peers, |state| {
+        newcomers::let_in(state, member(1), &whom, Key([92; 32])).expect("he may").me
+    });
+    let heir = member(0);
+    // A control before this one, which died, had said so to somebody.
+    for verdict in [Verdict::Fenced, Verdict::Dead] {
+        let gone = vec![(member(1), Standing::Removed { heir, verdict })];
+        of(&mut peers, |state| control::were_removed(state, member(0), gone)).expect("the control");
+        let standing = roster(&mut peers).seat(late).map(|seat| seat.standing);
+        let is = matches!(standing, Some(Standing::Removed { verdict: is, .. }) if is == verdict);
+        assert!(is, "{standing:?}");
+    }
+    let now = roster(&mut peers);
+    assert_eq!([2, 3, 4].map(|at| now.is_in(member(at))), [false, false, true]);
+}
+
+#[test]
+fn whom_no_server_speaks_for_is_refused_where_he_knocks() {
+    let mut peers = house();
+    let groups = (0..5000).collect();
+    let whom = Newcomer { user: Person { groups, ..person(BOB) }, login: "3".into() };
+    let asked = frame::encode(&(whom, Key([93; 32]))).expect("it fits");
+    let why = peers.sims[1].with(|server| {
+        let mut state = server.lock();
+        let invited = sharing::newcomers::invite(&mut state, &asked);
+        let matter = Matter::Comes(Key([93; 32]));
+        let asks = state.members.as_mut().is_some_and(|members| members.asks_no_more(matter));
+        (invited.map_err(|error| error.kind).err(), asks)
+    });
+    assert_eq!(why, Some((Some(ErrorKind::Invalid), false)), "and the control is not asked");
 }
