@@ -192,7 +192,9 @@ fn one_that_is_killed_as_it_starts_is_an_error_or_comes_all_the_same() {
         std::thread::sleep(Duration::from_secs(3));
         drop(killing);
         let said = waits.join().expect("runs");
-        let is_refused = text(&said).contains("not permitted");
+        // One that was there already, and was killed with all it had, only it could say.
+        let refusals = ["not permitted", "Input/output error"];
+        let is_refused = refusals.iter().any(|why| text(&said).contains(why));
         assert!(said.status.success() || is_refused, "{}", text(&said));
         assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     });

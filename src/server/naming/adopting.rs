@@ -80,6 +80,15 @@ fn may_use(caller: &Caller, found: &Found) -> bool {
     uses.iter().any(|want| caller.person.may(is, *want))
 }
 
+/// Who asks must wait until a server of this user is there, which is started for him; or why it is
+/// not.
+fn awaits_server(state: &mut State, caller: &Caller, owner: u32) -> Error {
+    let (now, needed) = (state.world.now(), Needed { owner, asker: caller.person.user });
+    let members = state.members.iter_mut();
+    let awaits: Result<()> = members.map(|members| members.awaits_server(needed, now)).collect();
+    awaits.err().unwrap_or_else(|| state.fetches.wait())
+}
+
 /// Has the server of its owner adopt it, which is started if it is not there. Who asks may search
 /// what leads to it: that was looked at on the way here.
 fn theirs(
@@ -88,7 +97,7 @@ fn theirs(
     (directory, name): Place<'_>,
     found: &Found,
 ) -> Result<Whose> {
-    let (now, owner) = (state.world.now(), found.attributes.uid);
+    let owner = found.attributes.uid;
     let members = state.members.as_ref();
     let server = members.and_then(|members| members.server_of(owner));
     let may = may_use(caller, found);
@@ -98,9 +107,7 @@ fn theirs(
         if !may {
             return Err(refuse(ErrorKind::Denied, name));
         }
-        let needed = Needed { owner, asker: caller.person.user };
-        state.members.iter_mut().try_for_each(|members| members.awaits_server(needed, now))?;
-        return Err(state.fetches.wait());
+        return Err(awaits_server(state, caller, owner));
     };
     let members = state.members.as_ref();
     let user = members.and_then(|members| members.user_of(server)).cloned().unwrap_or_default();
@@ -112,6 +119,11 @@ fn theirs(
     let way = if directory == ROOT { Vec::new() } else { elsewhere::way_to(state, directory)? };
     let asked = Number::new(server, 0).ok_or_else(malformed)?;
     let told = elsewhere::told_of(state, caller, asked, Look::Adopt(way, name.into()));
+    let is_out = told.is_err() && state.members.as_ref().is_some_and(|it| !it.is_in(server));
+    if is_out && !state.fetches.is_waiting() {
+        // It has died with its memory as it was asked: another one comes.
+        return Err(awaits_server(state, caller, owner));
+    }
     match told.map_err(not_new)? {
         Outcome::Step(looks, Some(child)) => {
             let members = state.members.as_ref();
