@@ -64,16 +64,21 @@ impl Naming {
     /// The same of something that may have both names for a moment, and keeps both if this is cut
     /// short: whoever does it again must know it by the first.
     pub(super) fn move_new(self, from: At<'_>, to: At<'_>) -> rustix::io::Result<()> {
+        if self.name_new(from, to)? { (self.calls.unlink)(from) } else { Ok(()) }
+    }
+
+    /// The first half of that. Whether it has both names now, and is to be taken from the first.
+    pub(super) fn name_new(self, from: At<'_>, to: At<'_>) -> rustix::io::Result<bool> {
         match (self.calls.rename)(from, to, RenameFlags::NOREPLACE) {
             Err(error) if lacks_flags(error) => {}
-            done => return done,
+            done => return done.map(|()| false),
         }
-        if !self.is_shared(to.0)? {
-            return look_and_rename(from, to);
+        if self.must_be_for_one(to.0).is_ok() {
+            return look_and_rename(from, to).map(|()| false);
         }
         match (self.calls.link)(from, to) {
-            Ok(()) => rustix::fs::unlinkat(from.0, from.1, AtFlags::empty()),
-            Err(error) if lacks_links(error) => self.rename_new(from, to),
+            Ok(()) => Ok(true),
+            Err(error) if lacks_links(error) => self.rename_new(from, to).map(|()| false),
             Err(error) => Err(error),
         }
     }
