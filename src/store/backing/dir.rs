@@ -412,11 +412,16 @@ impl NameSink for Dir {
             let is_first = one.naming.must_be_for_one(&one.directory).is_err();
             let (path, place) = if is_first { (from, &one) } else { (to, &other) };
             let mut failure = self.not_named("exchange", path, place, error);
-            if error == Errno::EXIST {
-                let aside = links::temporary(links::Purpose::Exchange, &one, &other);
-                let aside = self.root.full(&one.beside(&aside));
-                failure.context.push_str(&format!("; what had one of the names is now {aside}"));
-            }
+            let aside = links::temporary(links::Purpose::Exchange, &one, &other);
+            let is_anothers =
+                || one.naming.look((&one.directory, &aside)).err() == Some(Errno::PERM);
+            let why = match error {
+                Errno::EXIST => "what had one of the names is now",
+                Errno::ACCESS if is_anothers() => "somebody else has made, and must remove,",
+                _ => return failure,
+            };
+            let aside = self.root.full(&one.beside(&aside));
+            failure.context.push_str(&format!("; {why} {aside}"));
             failure
         })
     }
