@@ -144,9 +144,13 @@ impl Dir {
     }
 
     /// Whether what has a name in a directory is one, where they are made in their places.
-    fn is_being_given(&self, inside: &[u8], name: &[u8]) -> bool {
-        let there = self.beside != BesideOthers::All && inside == b"/" && self.may_be_given(name);
-        there && self.root.look_at("stat", name).is_ok_and(|there| is_being_given(&there))
+    fn is_being_given(&self, inside: &[u8], name: &[u8]) -> Result<bool> {
+        let everywhere = self.beside == BesideOthers::All;
+        if everywhere || inside != b"/" || !self.may_be_given(name) {
+            return Ok(false);
+        }
+        let Ok(there) = self.root.look_at("stat", name) else { return Ok(false) };
+        is_being_given(&there).map_err(|error| self.root.failed("stat", name, error))
     }
 
     /// The error where a name was not given, which may have been refused for what others do there.
@@ -228,13 +232,12 @@ impl Source for Dir {
     fn stat(&self, path: &[u8]) -> Result<Found> {
         with_access(&self.root, &[path], || {
             let file = self.root.look_at("stat", path)?;
-            if self.may_be_given(path) && is_being_given(&file) {
-                return Err(self.root.failed("stat", path, Errno::NOENT));
+            let fail = |error: Errno| self.root.failed("stat", path, error);
+            if self.may_be_given(path) && is_being_given(&file).map_err(fail)? {
+                return Err(fail(Errno::NOENT));
             }
             let mut found = self.found("stat", path, &file)?;
-            if self.root.owner().is_some()
-                && xattrs::has_acl(&file).map_err(|error| self.root.failed("stat", path, error))?
-            {
+            if self.root.owner().is_some() && xattrs::has_acl(&file).map_err(fail)? {
                 found.attributes.mode &= !GROUP;
             }
             Ok(found)
@@ -264,7 +267,7 @@ impl Source for Dir {
                 continue;
             }
             if let Some(kind) = Dir::kind(&directory, &entry)
-                && !(kind == Kind::Directory && self.is_being_given(&inside, name))
+                && !(kind == Kind::Directory && self.is_being_given(&inside, name)?)
             {
                 names.push(Name { name: name.to_vec(), number: None, kind });
             }
