@@ -28,7 +28,7 @@ pub(super) struct Naming {
 
 /// Whether that is said where a name is given by another one, of what can have but one there: a
 /// directory, or anything.
-fn lacks_links(error: Errno) -> bool {
+pub(super) fn lacks_links(error: Errno) -> bool {
     let of_links = matches!(error, Errno::PERM | Errno::ACCESS | Errno::MLINK | Errno::XDEV);
     of_links || lacks_flags(error)
 }
