@@ -2,9 +2,10 @@
 //! where the file system takes the flags of renameat2(2), which NFS, CephFS and most of FUSE do
 //! not.
 //!
-//! Invariant: without the flags nothing of another user's is replaced, as it comes between a look
-//! and a rename: where others make names, what is no directory gets its name by link(2), and what
-//! cannot is refused. Not here: which names.
+//! Invariant: without the flags root's server replaces nothing of another user's that comes between
+//! a look and a rename: where others make names, what is no directory gets its name by link(2), and
+//! what cannot is refused. Two that it does not hold for: a user's own directory in which others
+//! may write, where it is by look and rename, and root itself beside Terral. Not here: which names.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
