@@ -249,7 +249,9 @@ fn look_at_one(
     version: &Publishing,
 ) -> Result<Option<Found>> {
     let found = look(source, version)?;
-    if found.is_none_or(|found| found.attributes.links < 2) {
+    // Without users names are given by renames only: nothing is made there to find out.
+    let is_linked = found.is_some_and(|found| found.attributes.links > 1);
+    if source.owner().is_none() || !is_linked {
         return Ok(found);
     }
     sink.stage(ino, instance)?.discard();

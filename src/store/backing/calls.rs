@@ -16,6 +16,8 @@ pub(super) struct Calls {
     pub(super) rename: fn(At<'_>, At<'_>, RenameFlags) -> rustix::io::Result<()>,
     /// linkat(2).
     pub(super) link: fn(At<'_>, At<'_>) -> rustix::io::Result<()>,
+    /// unlinkat(2), of no directory.
+    pub(super) unlink: fn(At<'_>) -> rustix::io::Result<()>,
 }
 
 impl Calls {
@@ -23,6 +25,7 @@ impl Calls {
     pub(super) const KERNEL: Calls = Calls {
         rename: |from, to, how| rustix::fs::renameat_with(from.0, from.1, to.0, to.1, how),
         link: |from, to| rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty()),
+        unlink: |at| rustix::fs::unlinkat(at.0, at.1, AtFlags::empty()),
     };
 }
 

@@ -7,7 +7,7 @@
 use std::fs::{File, Metadata, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, DirEntry, FileType, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
@@ -36,7 +36,8 @@ const GROUP: u32 = 0o070;
 /// A backing in a directory. Holds no descriptor of it between calls.
 pub struct Dir {
     root: Arc<Root>,
-    beside: BesideOthers,
+    /// As soon as that is found out.
+    beside: OnceLock<BesideOthers>,
 }
 
 impl Dir {
@@ -46,7 +47,7 @@ impl Dir {
     /// # Errors
     /// [`ErrorKind::Backing`] if it is missing or no directory.
     pub fn open(path: &Path) -> Result<Self> {
-        Ok(Dir { root: Arc::new(Root::new(path)?), beside: BesideOthers::All })
+        Ok(Dir { root: Arc::new(Root::new(path)?), beside: BesideOthers::All.into() })
     }
 
     /// The same where each user has a process of his own: nothing is touched in it but what is
@@ -63,13 +64,22 @@ impl Dir {
 
     /// The same, of a directory that was opened.
     pub(super) fn of_one(root: Root) -> Self {
-        // Root's alone gives names in directories in which others do.
-        let beside = match root.owner() {
-            // One that is full, or away again, is served; and the flags may be missing.
-            Some(0) => beside_others(&root).unwrap_or(BesideOthers::Made),
-            _ => BesideOthers::All,
-        };
-        Dir { root: Arc::new(root), beside }
+        let dir = Dir { root: Arc::new(root), beside: OnceLock::new() };
+        dir.find_out();
+        dir
+    }
+
+    /// Finds out what can be done where others make names, if that is not known yet: one that was
+    /// full, or away, is tried again. Root's alone gives names in such directories.
+    fn find_out(&self) {
+        if self.beside.get().is_none()
+            && let Ok(found) = match self.root.owner() {
+                Some(0) => beside_others(&self.root),
+                _ => Ok(BesideOthers::All),
+            }
+        {
+            self.beside.get_or_init(|| found);
+        }
     }
 
     fn look(&self, what: &str, path: &[u8]) -> Result<File> {
@@ -144,9 +154,13 @@ impl Dir {
     }
 
     /// Whether what has a name in a directory is one, where they are made in their places.
-    fn is_being_given(&self, inside: &[u8], name: &[u8]) -> bool {
-        let there = self.beside != BesideOthers::All && inside == b"/" && self.may_be_given(name);
-        there && self.root.look_at("stat", name).is_ok_and(|there| is_being_given(&there))
+    fn is_being_given(&self, inside: &[u8], name: &[u8]) -> Result<bool> {
+        let everywhere = self.beside.get() == Some(&BesideOthers::All);
+        if everywhere || inside != b"/" || !self.may_be_given(name) {
+            return Ok(false);
+        }
+        let Ok(there) = self.root.look_at("stat", name) else { return Ok(false) };
+        is_being_given(&there).map_err(|error| self.root.failed("stat", name, error))
     }
 
     /// The error where a name was not given, which may have been refused for what others do there.
@@ -222,19 +236,20 @@ impl Source for Dir {
     }
 
     fn beside_others(&self) -> BesideOthers {
-        self.beside
+        // Whoever asks has locks, and is not made to wait. Until it is known, what cannot be done
+        // is refused as it is done, and not before.
+        self.beside.get().copied().unwrap_or(BesideOthers::All)
     }
 
     fn stat(&self, path: &[u8]) -> Result<Found> {
         with_access(&self.root, &[path], || {
             let file = self.root.look_at("stat", path)?;
-            if self.may_be_given(path) && is_being_given(&file) {
-                return Err(self.root.failed("stat", path, Errno::NOENT));
+            let fail = |error: Errno| self.root.failed("stat", path, error);
+            if self.may_be_given(path) && is_being_given(&file).map_err(fail)? {
+                return Err(fail(Errno::NOENT));
             }
             let mut found = self.found("stat", path, &file)?;
-            if self.root.owner().is_some()
-                && xattrs::has_acl(&file).map_err(|error| self.root.failed("stat", path, error))?
-            {
+            if self.root.owner().is_some() && xattrs::has_acl(&file).map_err(fail)? {
                 found.attributes.mode &= !GROUP;
             }
             Ok(found)
@@ -264,7 +279,7 @@ impl Source for Dir {
                 continue;
             }
             if let Some(kind) = Dir::kind(&directory, &entry)
-                && !(kind == Kind::Directory && self.is_being_given(&inside, name))
+                && !(kind == Kind::Directory && self.is_being_given(&inside, name)?)
             {
                 names.push(Name { name: name.to_vec(), number: None, kind });
             }
@@ -315,6 +330,7 @@ impl Source for Dir {
 
 impl Sink for Dir {
     fn stage(&self, ino: Ino, instance: InstanceId) -> Result<Box<dyn Staged>> {
+        self.find_out();
         Ok(Box::new(DirStaged::open(&self.root, ino, instance)?))
     }
 
@@ -335,6 +351,7 @@ impl Sink for Dir {
     }
 
     fn sync(&self) -> Result<()> {
+        self.find_out();
         // A fresh descriptor also hears of earlier write errors, if nobody else has yet.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let directory = match self.root.owner() {
@@ -412,11 +429,16 @@ impl NameSink for Dir {
             let is_first = one.naming.must_be_for_one(&one.directory).is_err();
             let (path, place) = if is_first { (from, &one) } else { (to, &other) };
             let mut failure = self.not_named("exchange", path, place, error);
-            if error == Errno::EXIST {
-                let aside = links::temporary(links::Purpose::Exchange, &one, &other);
-                let aside = self.root.full(&one.beside(&aside));
-                failure.context.push_str(&format!("; what had one of the names is now {aside}"));
-            }
+            let aside = links::temporary(links::Purpose::Exchange, &one, &other);
+            let is_anothers =
+                || one.naming.look((&one.directory, &aside)).err() == Some(Errno::PERM);
+            let why = match error {
+                Errno::EXIST => "what had one of the names is now",
+                Errno::ACCESS if is_anothers() => "somebody else has made, and must remove,",
+                _ => return failure,
+            };
+            let aside = self.root.full(&one.beside(&aside));
+            failure.context.push_str(&format!("; {why} {aside}"));
             failure
         })
     }

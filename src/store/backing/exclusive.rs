@@ -2,9 +2,10 @@
 //! where the file system takes the flags of renameat2(2), which NFS, CephFS and most of FUSE do
 //! not.
 //!
-//! Invariant: without the flags nothing of another user's is replaced, as it comes between a look
-//! and a rename: where others make names, what is no directory gets its name by link(2), and what
-//! cannot is refused. Not here: which names.
+//! Invariant: without the flags root's server replaces nothing of another user's that comes between
+//! a look and a rename: where others make names, what is no directory gets its name by link(2), and
+//! what cannot is refused. Two that it does not hold for: a user's own directory in which others
+//! may write, where it is by look and rename, and root itself beside Terral. Not here: which names.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -28,7 +29,7 @@ pub(super) struct Naming {
 
 /// Whether that is said where a name is given by another one, of what can have but one there: a
 /// directory, or anything.
-fn lacks_links(error: Errno) -> bool {
+pub(super) fn lacks_links(error: Errno) -> bool {
     let of_links = matches!(error, Errno::PERM | Errno::ACCESS | Errno::MLINK | Errno::XDEV);
     of_links || lacks_flags(error)
 }
@@ -64,16 +65,21 @@ impl Naming {
     /// The same of something that may have both names for a moment, and keeps both if this is cut
     /// short: whoever does it again must know it by the first.
     pub(super) fn move_new(self, from: At<'_>, to: At<'_>) -> rustix::io::Result<()> {
+        if self.name_new(from, to)? { (self.calls.unlink)(from) } else { Ok(()) }
+    }
+
+    /// The first half of that. Whether it has both names now, and is to be taken from the first.
+    pub(super) fn name_new(self, from: At<'_>, to: At<'_>) -> rustix::io::Result<bool> {
         match (self.calls.rename)(from, to, RenameFlags::NOREPLACE) {
             Err(error) if lacks_flags(error) => {}
-            done => return done,
+            done => return done.map(|()| false),
         }
-        if !self.is_shared(to.0)? {
-            return look_and_rename(from, to);
+        if self.must_be_for_one(to.0).is_ok() {
+            return look_and_rename(from, to).map(|()| false);
         }
         match (self.calls.link)(from, to) {
-            Ok(()) => rustix::fs::unlinkat(from.0, from.1, AtFlags::empty()),
-            Err(error) if lacks_links(error) => self.rename_new(from, to),
+            Ok(()) => Ok(true),
+            Err(error) if lacks_links(error) => self.rename_new(from, to).map(|()| false),
             Err(error) => Err(error),
         }
     }

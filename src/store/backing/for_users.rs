@@ -15,7 +15,8 @@ use rustix::io::Errno;
 use terral_format::{Error, Result};
 
 use super::beneath::Root;
-use super::calls::Calls;
+use super::calls::{Calls, lacks_flags};
+use super::exclusive::lacks_links;
 use super::given::{DIRECTORY, MAKING, remove_all, while_taken_away};
 use super::home::make_staging;
 use super::in_place::{PRIVATE, is_given};
@@ -130,10 +131,11 @@ fn try_names(
         rustix::fs::mkdirat(home, &**name, Mode::from_raw_mode(PRIVATE))?;
     }
     made(one)?;
-    let lacks = |done: rustix::io::Result<()>| match done {
+    // One that is full, or failed, lacks nothing by that.
+    let lacks = |done: rustix::io::Result<()>, says: fn(Errno) -> bool| match done {
         Ok(()) => Ok(false),
-        Err(Errno::NOENT) => Err(Errno::NOENT),
-        Err(_) => Ok(true),
+        Err(error) if says(error) => Ok(true),
+        Err(error) => Err(error),
     };
     let directories = [open(one)?, open(other)?];
     let file = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -141,12 +143,14 @@ fn try_names(
     let file = rustix::fs::openat(&directories[0], "file", file, mode)?;
     let linked = (calls.link)((&directories[0], b"file"), (&directories[1], b"file"));
     // Onto what is not there: else the kernel refuses before it asks the file system.
-    let kept = lacks((calls.rename)((home, one), (home, none), RenameFlags::NOREPLACE))?;
+    let kept = (calls.rename)((home, one), (home, none), RenameFlags::NOREPLACE);
+    let kept = lacks(kept, lacks_flags)?;
     let from = if kept { one } else { none };
-    let exchanged = lacks((calls.rename)((home, from), (home, other), RenameFlags::EXCHANGE))?;
+    let exchanged = (calls.rename)((home, from), (home, other), RenameFlags::EXCHANGE);
+    let exchanged = lacks(exchanged, lacks_flags)?;
     is_given(&file, (SOMEBODY, SOMEBODY))?;
     must_be_his(&file, SOMEBODY)?;
-    Ok(Lacks { keeping: kept, exchanging: exchanged, linking: lacks(linked)? })
+    Ok(Lacks { keeping: kept, exchanging: exchanged, linking: lacks(linked, lacks_links)? })
 }
 
 /// Removes what was being made for users so long before `new` was. Each gets another name first,

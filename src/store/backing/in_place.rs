@@ -35,21 +35,30 @@ pub(super) fn is_given(file: &OwnedFd, (user, group): Owner) -> rustix::io::Resu
 }
 
 /// Whether something right below the root is a directory that is not its user's yet.
-pub(super) fn is_being_given(there: &File) -> bool {
-    let begun = rustix::fs::fstat(there).is_ok_and(|found| found.st_uid == 0 && is_begun(&found));
-    begun && is_empty(there)
+pub(super) fn is_being_given(there: &File) -> rustix::io::Result<bool> {
+    let found = rustix::fs::fstat(there)?;
+    if found.st_uid != 0 || !is_begun(&found) {
+        return Ok(false);
+    }
+    match is_empty(there) {
+        // Who may not look takes it for what it seems; and it may be gone.
+        Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(true),
+        empty => empty,
+    }
 }
 
 fn is_begun(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode).is_dir() && found.st_mode & BITS == BEGUN
 }
 
-/// Who may not look takes it for what it seems.
-fn is_empty(directory: &File) -> bool {
-    let opened = rustix::fs::open(by_name(directory), ANEW, Mode::empty());
-    let Ok(entries) = opened.and_then(rustix::fs::Dir::new) else { return true };
-    let names = entries.map_while(Result::ok);
-    names.filter(|one| !matches!(one.file_name().to_bytes(), b"." | b"..")).count() == 0
+fn is_empty(directory: &File) -> rustix::io::Result<bool> {
+    let opened = rustix::fs::open(by_name(directory), ANEW, Mode::empty())?;
+    for entry in rustix::fs::Dir::new(opened)? {
+        if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Makes it, unless something has the name ([`Errno::EXIST`]).
@@ -80,7 +89,11 @@ pub(super) fn finish(
     };
     let found = rustix::fs::fstat(&there)?;
     let is_his = found.st_uid == owner.0;
-    if !is_begun(&found) || !(is_his || found.st_uid == 0 && (may_have_some || is_empty(&there))) {
+    if !is_begun(&found) || !(is_his || found.st_uid == 0) {
+        return Ok(false);
+    }
+    // What cannot be read may be full, and root's: it is given to nobody.
+    if !(is_his || may_have_some || is_empty(&there)?) {
         return Ok(false);
     }
     go_on(&there, owner, prepare)?;

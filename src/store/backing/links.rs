@@ -74,16 +74,15 @@ pub(super) fn link(from: &Place, to: &Place) -> std::io::Result<Touched> {
 /// [`link`] where the name is taken.
 fn link_over(file: &File, from: &Place, to: &Place) -> std::io::Result<()> {
     let flags = AtFlags::empty();
-    let Some(present) = to.look()? else {
+    match to.look()? {
+        Some(present) if present.metadata()?.is_dir() => return Err(Errno::ISDIR.into()),
+        Some(present) if same_file(&present, file)? => return Ok(()),
         // Nobody else's may be replaced that has come since.
-        let (directory, name) = (&to.directory, &*to.name);
-        return Ok(rustix::fs::linkat(&from.directory, &*from.name, directory, name, flags)?);
-    };
-    if present.metadata()?.is_dir() {
-        return Err(Errno::ISDIR.into());
-    }
-    if same_file(&present, file)? {
-        return Ok(());
+        None if to.naming.owner.is_some() => {
+            let (directory, name) = (&to.directory, &*to.name);
+            return Ok(rustix::fs::linkat(&from.directory, &*from.name, directory, name, flags)?);
+        }
+        _ => {}
     }
     let (directory, name) = (&to.directory, temporary(Purpose::Link, from, to));
     match to.naming.look((directory, &name)) {
@@ -127,7 +126,12 @@ pub(super) fn exchange_by_renames(from: &Place, to: &Place) -> rustix::io::Resul
     let naming = from.naming;
     // Who else may make names there can have made the temporary one: it is looked at whose it is.
     let has = |at| naming.look(at).map(|found| found.is_some());
-    match (has(aside)?, has(a)?, has(b)?) {
+    let has_aside = match has(aside) {
+        // It goes on once that is removed: the names themselves are no other user's.
+        Err(Errno::PERM) => return Err(Errno::ACCESS),
+        has => has?,
+    };
+    match (has_aside, has(a)?, has(b)?) {
         (false, true, true) => naming.rename_new(a, aside)?,
         (false, ..) => return Err(Errno::NOENT),
         // Somebody made one of the names anew, and it cannot be told which.

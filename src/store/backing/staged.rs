@@ -26,7 +26,7 @@ use super::attributes::{
     clear_full, fingerprint, found, read_full, same_file, set_attributes, write_full,
 };
 use super::beneath::{Place, Root, remove_if_there, split};
-use super::exclusive::look;
+use super::exclusive::{Naming, look};
 use super::home::{find_staging, make_staging, open_own, staging_names};
 use super::links::{Purpose, read_link, temporary};
 use super::{Announce, Published, RandomAccess, STAGING, Staged, check_path};
@@ -51,7 +51,8 @@ pub(super) struct DirStaged {
 /// A complete version, ready for its rename.
 struct Ready<'a> {
     root: &'a Root,
-    file: &'a File,
+    /// All that is open of it here.
+    file: &'a mut File,
     directory: &'a OwnedFd,
     name: &'a [u8],
 }
@@ -99,24 +100,24 @@ impl DirStaged {
     }
 
     fn put(
-        &self,
+        &mut self,
         (path, attributes): (&[u8], &Attributes),
         size: u64,
         expect: Option<Fingerprint>,
         announce: Announce<'_>,
     ) -> Result<Published> {
-        let fail_io = |error: std::io::Error| self.root.failed_io("publish", path, &error);
-        let place = self.root.place("publish", path)?;
+        let root = &*self.root.clone();
+        let fail_io = |error: std::io::Error| root.failed_io("publish", path, &error);
+        let place = root.place("publish", path)?;
         for _ in 0..TRIES {
-            let (home, file) = self.whole().map_err(|error| self.failed("publish", &error))?;
-            file.set_len(size).and_then(|()| set_attributes(&file, attributes)).map_err(fail_io)?;
+            let home = self.whole().map_err(|error| self.failed("publish", &error))?;
+            let resized = self.file.set_len(size);
+            resized.and_then(|()| set_attributes(&self.file, attributes)).map_err(fail_io)?;
             let name = self.label.as_bytes();
-            let ready = Ready { root: &self.root, file: &file, directory: &home, name };
+            let mut ready = Ready { root, file: &mut self.file, directory: &home, name };
             let put = match ready.put((&place, path), expect, announce) {
-                Err(error)
-                    if error.kind == ErrorKind::CrossDevice && self.root.owner().is_none() =>
-                {
-                    self.put_copy((&home, &file), (&place, path), attributes, expect, announce)?
+                Err(error) if error.kind == ErrorKind::CrossDevice && root.owner().is_none() => {
+                    self.put_copy(&home, (&place, path), attributes, expect, announce)?
                 }
                 done => done?,
             };
@@ -125,26 +126,25 @@ impl DirStaged {
             }
         }
         let what = "somebody else takes the name again and again";
-        let context = format!("publish {}: {what}", self.root.full(path));
+        let context = format!("publish {}: {what}", root.full(path));
         Err(Error::new(ErrorKind::Denied, context))
     }
 
     /// The staging directory with the version in it. If somebody has removed or replaced its name
     /// there, it is copied to it anew.
-    fn whole(&self) -> std::io::Result<(OwnedFd, File)> {
+    fn whole(&mut self) -> std::io::Result<OwnedFd> {
         let home = make_staging(&self.root).map_err(std::io::Error::other)?;
         let there = look(&home, self.label.as_bytes()).ok().flatten();
-        if there.is_some_and(|there| same_file(&there, &self.file).unwrap_or(false)) {
-            return Ok((home, self.file.try_clone()?));
+        if !there.is_some_and(|there| same_file(&there, &self.file).unwrap_or(false)) {
+            self.file = copy_to(&self.file, &home, self.label.as_bytes())?;
         }
-        let copy = copy_to(&self.file, &home, self.label.as_bytes())?;
-        Ok((home, copy))
+        Ok(home)
     }
 
     /// Publishes on another file system than the staging directory's.
     fn put_copy(
         &self,
-        (home, whole): (&OwnedFd, &File),
+        home: &OwnedFd,
         (place, path): (&Place, &[u8]),
         attributes: &Attributes,
         expect: Option<Fingerprint>,
@@ -159,11 +159,11 @@ impl DirStaged {
         let noted = rustix::fs::openat(home, &*note, flags | OFlags::CLOEXEC, mode);
         let noted = File::from(noted.map_err(fail)?);
         noted.write_all_at(&place.beside(name.as_bytes()), 0).map_err(fail_io)?;
-        let copy = copy_to(whole, &place.directory, name.as_bytes()).map_err(fail_io)?;
+        let mut copy = copy_to(&self.file, &place.directory, name.as_bytes()).map_err(fail_io)?;
         // `sync` reaches the root's file system only, so this one is made safe here.
         set_attributes(&copy, attributes).and_then(|()| copy.sync_all()).map_err(fail_io)?;
         let (directory, name) = (&place.directory, name.as_bytes());
-        let ready = Ready { root: &self.root, file: &copy, directory, name };
+        let mut ready = Ready { root: &self.root, file: &mut copy, directory, name };
         let published = ready.put((place, path), expect, announce)?;
         if published.is_some() {
             for name in [&*self.label, &*note] {
@@ -178,7 +178,7 @@ impl Ready<'_> {
     /// Puts the version under its name; a foreign one there gets another name. `None`: what has the
     /// name after that is not ours. Somebody replaced it at once, or what was to get it.
     fn put(
-        &self,
+        &mut self,
         (place, path): (&Place, &[u8]),
         expect: Option<Fingerprint>,
         announce: Announce<'_>,
@@ -191,32 +191,49 @@ impl Ready<'_> {
         // Somebody may make or remove the name between the look and the rename: look again.
         for _ in 0..TRIES {
             let present = place.look().map_err(fail)?;
-            if let Some(present) = &present {
+            // By an attempt that was cut short, or whose answer was lost.
+            let is_ours = match &present {
+                Some(present) => same_file(present, self.file).map_err(fail_io)?,
+                None => false,
+            };
+            if let Some(present) = present.as_ref().filter(|_| !is_ours) {
                 conflict = self.keep_foreign(place, present, expect).map_err(fail)?.or(conflict);
             }
             let ready = found(&self.file.metadata().map_err(fail_io)?);
             announce(&ready.ok_or_else(|| fail(Errno::INVAL))?)?;
-            let renamed = match present {
-                // By an attempt that was cut short.
-                Some(present) if same_file(&present, self.file).map_err(fail_io)? => {
-                    remove_if_there(from.0, from.1)
-                }
-                Some(_) => rustix::fs::renameat(from.0, from.1, to.0, to.1),
-                None => place.naming.move_new(from, to),
+            let named = match present {
+                Some(_) if is_ours => Ok(true),
+                Some(_) => rustix::fs::renameat(from.0, from.1, to.0, to.1).map(|()| false),
+                None => place.naming.name_new(from, to),
             };
-            match renamed {
+            let has_both = match named {
                 Err(Errno::EXIST | Errno::ISDIR) => continue,
-                done => done.map_err(fail)?,
-            }
+                named => named.map_err(fail)?,
+            };
             let there = place.look().map_err(fail)?;
-            if !there.is_some_and(|there| same_file(&there, self.file).unwrap_or(false)) {
-                return Ok(None);
+            let same = |there: &File| same_file(there, self.file).unwrap_or(false);
+            let Some(there) = there.filter(same) else { return Ok(None) };
+            if has_both {
+                self.leave(there, place.naming).map_err(fail_io)?;
             }
             // Only now: the rename itself changes the time of the last change.
             let fingerprint = fingerprint(&self.file.metadata().map_err(fail_io)?);
             return Ok(Some(Published { fingerprint, conflict }));
         }
         Err(fail(Errno::BUSY))
+    }
+
+    /// Takes the version from where it grew, after nothing of it is open by that name: over NFS it
+    /// would have a further name there until it is closed, and the time of its change would move
+    /// then. `there`: opened by its own name, only to look at it.
+    fn leave(&mut self, there: File, naming: Naming) -> std::io::Result<()> {
+        // What is not written out keeps it open, too.
+        self.file.sync_all()?;
+        *self.file = there;
+        match (naming.calls.unlink)((self.directory, self.name)) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives what has the name another one, unless it is what is expected or replacing it loses
@@ -279,15 +296,16 @@ impl Staged for DirStaged {
     }
 
     fn publish(
-        self: Box<Self>,
+        mut self: Box<Self>,
         path: &[u8],
         attributes: &Attributes,
         size: u64,
         expect: Option<Fingerprint>,
         announce: Announce<'_>,
     ) -> Result<Published> {
+        let root = self.root.clone();
         let put = || self.put((path, attributes), size, expect, announce);
-        let published = with_access(&self.root, &[path], put);
+        let published = with_access(&root, &[path], put);
         if published.is_err() {
             // Else the next `stage` could not open a version that is to be read-only.
             let _ = self.file.set_permissions(Permissions::from_mode(0o600));

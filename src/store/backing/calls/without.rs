@@ -12,7 +12,8 @@ pub(in super::super) const NOREPLACE: Calls = Calls { rename: without_noreplace,
 /// One that only keeps what is there.
 pub(in super::super) const EXCHANGE: Calls = Calls { rename: without_exchange, ..Calls::KERNEL };
 /// BeeGFS: no file has names in two directories.
-pub(in super::super) const LINKS: Calls = Calls { rename: without_flags, link: across };
+pub(in super::super) const LINKS: Calls =
+    Calls { rename: without_flags, link: across, ..Calls::KERNEL };
 
 fn refuse(
     from: At<'_>,

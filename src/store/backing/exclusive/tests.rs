@@ -3,6 +3,8 @@
 
 use std::cell::RefCell;
 use std::fs::{OpenOptions, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,7 @@ use terral_format::{ErrorKind, Result};
 use super::super::beneath::Root;
 use super::super::calls::without;
 use super::super::dir::Dir;
+use super::super::given::stage_for;
 use super::super::links::{Purpose, temporary};
 use super::super::{BesideOthers, NameSink, Published, Sink, Source, conformance};
 use super::{At, Calls};
@@ -27,7 +30,12 @@ thread_local! {
 }
 
 /// Others are as quick as they can be.
-const QUICK: Calls = Calls { rename: quick_rename, link: quick_link };
+const QUICK: Calls = Calls { rename: quick_rename, link: quick_link, ..Calls::KERNEL };
+
+/// NFS: what is removed and still open by that name has another one until it is closed.
+const SILLY: Calls = Calls { unlink: silly_unlink, ..without::FLAGS };
+/// What is to need no link.
+const LINKLESS: Calls = Calls { link: |_, _| Err(rustix::io::Errno::IO), ..without::FLAGS };
 
 fn comes() {
     if let Some(path) = COMES.take() {
@@ -42,6 +50,21 @@ fn quick_rename(from: At<'_>, to: At<'_>, how: RenameFlags) -> rustix::io::Resul
 fn quick_link(from: At<'_>, to: At<'_>) -> rustix::io::Result<()> {
     comes();
     rustix::fs::linkat(from.0, from.1, to.0, to.1, AtFlags::empty())
+}
+
+fn silly_unlink(at: At<'_>) -> rustix::io::Result<()> {
+    let opened = |fd: &str| std::fs::read_link(Path::new("/proc/self/fd").join(fd));
+    let directory = opened(&at.0.as_raw_fd().to_string()).expect("it is open");
+    let path = directory.join(std::ffi::OsStr::from_bytes(at.1));
+    let mut all = std::fs::read_dir("/proc/self/fd").expect("there");
+    let is_open = all.any(|fd| {
+        let fd = fd.expect("there").file_name().into_string().expect("a number");
+        opened(&fd).is_ok_and(|there| there == path)
+    });
+    if is_open {
+        return rustix::fs::renameat(at.0, at.1, at.0, ".nfs1");
+    }
+    (Calls::KERNEL.unlink)(at)
 }
 
 fn his(path: &Path, bytes: &str) {
@@ -70,6 +93,10 @@ fn open(path: &Path, calls: Calls) -> Dir {
 }
 
 fn publish(dir: &Dir, path: &[u8], bytes: &[u8]) -> Result<Published> {
+    publish_as(dir, path, bytes, || ())
+}
+
+fn publish_as(dir: &Dir, path: &[u8], bytes: &[u8], announced: impl Fn()) -> Result<Published> {
     let mut staged = dir.stage(Ino(9), INSTANCE)?;
     staged.write(0, bytes)?;
     let attributes = dir.stat(b"")?.attributes;
@@ -78,7 +105,10 @@ fn publish(dir: &Dir, path: &[u8], bytes: &[u8]) -> Result<Published> {
         mode: 0o644,
         ..attributes
     };
-    staged.publish(path, &attributes, bytes.len() as u64, None, &mut |_| Ok(()))
+    staged.publish(path, &attributes, bytes.len() as u64, None, &mut |_| {
+        announced();
+        Ok(())
+    })
 }
 
 fn text(path: impl AsRef<Path>) -> String {
@@ -173,7 +203,9 @@ fn an_exchange_that_was_cut_short_goes_on_but_not_by_what_another_made() {
     std::fs::write(own.join("g"), "g").expect("written");
     his(&own.join(&aside), "his");
     let error = dir.exchange(b"own/f", b"own/g").expect_err("it is his");
-    assert_eq!((error.kind, text(own.join("g"))), (ErrorKind::Denied, "g".into()));
+    // Not EPERM, by which it would be given up: it is owed, and goes on.
+    assert_eq!((error.errno, text(own.join("g"))), (13, "g".into()));
+    assert!(error.to_string().contains(&aside), "{error}");
     std::fs::remove_file(own.join(&aside)).expect("there");
     dir.exchange(b"own/f", b"own/g").expect_err("one is missing");
     std::fs::write(own.join(&aside), "f").expect("written");
@@ -203,6 +235,52 @@ fn a_version_that_was_named_and_not_taken_from_where_it_grew_is_one_version() {
     dir.stage(Ino(9), INSTANCE).expect("staged").discard();
     assert_eq!((text(&name), std::fs::metadata(&name).expect("there").nlink()), ("one".into(), 1));
     assert_eq!(std::fs::read_dir(staged).expect("there").count(), 0);
+}
+
+/// Else each rewrite of it takes it for somebody else's.
+#[test]
+fn a_version_that_was_linked_looks_as_said_after_all_of_it_is_closed() {
+    let Some((home, dir)) = house(SILLY) else { return };
+    let staged = home.path().join(".terral");
+    // The second time a link is made whose answer is lost.
+    for (name, lost) in [("all/f", false), ("all/g", true)] {
+        let path = home.path().join(name);
+        let label = staged.join(format!("{:032x}-{}", INSTANCE.0, Ino(9)));
+        let link = || {
+            if lost && !path.exists() {
+                std::fs::hard_link(&label, &path).expect("ours");
+            }
+        };
+        let published = publish_as(&dir, name.as_bytes(), b"1", link).expect("free");
+        // All of it is closed.
+        let _ = std::fs::remove_file(staged.join(".nfs1"));
+        let found = dir.stat(name.as_bytes()).expect("there");
+        assert_eq!((found.fingerprint, found.attributes.links), (published.fingerprint, 1));
+        assert_eq!(published.conflict, None);
+        assert_eq!(std::fs::read_dir(&staged).expect("there").count(), 0);
+    }
+}
+
+#[test]
+fn in_a_users_own_directory_names_are_given_by_rename_whoever_may_write_there() {
+    let Some((home, _)) = house(LINKLESS) else { return };
+    let path = home.path();
+    stage_for(path, (USER, USER), 7, 1).expect("root may");
+    let own = path.join("his");
+    std::fs::create_dir(&own).expect("made");
+    chown(&own, Some(USER), Some(USER)).expect("root may");
+    std::fs::set_permissions(&own, Permissions::from_mode(0o775)).expect("root may");
+    let user = rustix::process::Uid::from_raw(USER);
+    std::thread::scope(|threads| {
+        let published = threads.spawn(|| {
+            rustix::thread::set_thread_res_uid(user, user, user).expect("root may");
+            let dir = open(path, LINKLESS);
+            publish(&dir, b"his/f", b"1")?;
+            dir.set_aside(b"his/f")
+        });
+        let aside = published.join().expect("does not panic").expect("no link is made");
+        assert_eq!(aside, b"his/f.theirs-1");
+    });
 }
 
 #[test]

@@ -1,15 +1,19 @@
 //! What keeps several processes of root's, on one permanent directory, out of each other's way.
 
+use std::cell::Cell;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use terral_format::Result;
 
 use super::super::calls::without;
+use super::super::dir::Dir;
 use super::super::given::stage_for;
 use super::super::sign::name_of;
+use super::super::{Sink, Source};
 use super::{BesideOthers, Calls, LEFT, Lacks, Root, beside_others, check_for_users, try_out};
 
 fn check_left(path: &Path, fresh: u64, left: Duration) -> Result<Lacks> {
@@ -42,6 +46,38 @@ fn what_a_file_system_lacks_is_found_and_what_follows_is_said() {
         assert!(text.contains(said) && !text.contains('\n'), "{text}");
     }
     assert!(staged(home.path()).is_empty());
+}
+
+thread_local! {
+    static FULL: Cell<bool> = const { Cell::new(true) };
+}
+
+#[test]
+fn a_full_file_system_lacks_nothing_by_that_and_is_tried_again() {
+    const FILLED: Calls = Calls {
+        rename: |from, to, how| match FULL.get() {
+            true => Err(Errno::NOSPC),
+            false => (without::FLAGS.rename)(from, to, how),
+        },
+        ..Calls::KERNEL
+    };
+    const BROKEN: Calls = Calls { link: |_, _| Err(Errno::IO), ..Calls::KERNEL };
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let home = tempfile::tempdir().expect("temporary directory");
+    for (calls, errno) in [(FILLED, Errno::NOSPC), (BROKEN, Errno::IO)] {
+        let root = Root::of_one_by(home.path(), calls).expect("root's");
+        let error = try_out(&root, 1, Some(LEFT)).expect_err("nobody knows");
+        assert_eq!(error.errno, errno.raw_os_error());
+    }
+    let dir = Dir::of_one(Root::of_one_by(home.path(), FILLED).expect("root's"));
+    assert_eq!(dir.beside_others(), BesideOthers::All);
+    dir.sync().expect("ours");
+    assert_eq!(dir.beside_others(), BesideOthers::All);
+    FULL.set(false);
+    dir.sync().expect("ours");
+    assert_eq!(dir.beside_others(), BesideOthers::Made);
 }
 
 /// As over NFS: root is `nobody` there, or gives nothing away.

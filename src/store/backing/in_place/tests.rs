@@ -14,7 +14,7 @@ use super::super::calls::without;
 use super::super::dir::Dir;
 use super::super::given::{home_in, stage_in};
 use super::super::sign::name_of;
-use super::{BEGUN, Owner};
+use super::{BEGUN, Owner, is_empty};
 
 const OWNER: Owner = (65534, 65533);
 const STAGED: &str = ".terral-65534";
@@ -132,6 +132,17 @@ fn what_has_the_name_and_is_no_such_directory_stays() {
     // What is full is shown: it is none that is being given.
     let dir = Dir::of_one(self::root(home.path()));
     assert_eq!(dir.stat(b"full").expect("root's").attributes.uid, 0);
+}
+
+#[test]
+fn what_cannot_be_listed_does_not_count_as_empty() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let open = |path: &Path| std::fs::File::open(path).expect("ours");
+    assert_eq!(is_empty(&open(home.path())), Ok(true));
+    let path = home.path().join("f");
+    std::fs::write(&path, "").expect("written");
+    assert_eq!(is_empty(&open(home.path())), Ok(false));
+    assert_eq!(is_empty(&open(&path)), Err(rustix::io::Errno::NOTDIR));
 }
 
 #[test]
