@@ -84,8 +84,8 @@ fn may_use(caller: &Caller, found: &Found) -> bool {
 /// not.
 fn awaits_server(state: &mut State, caller: &Caller, owner: u32) -> Error {
     let (now, needed) = (state.world.now(), Needed { owner, asker: caller.person.user });
-    let members = state.members.iter_mut();
-    let awaits: Result<()> = members.map(|members| members.awaits_server(needed, now)).collect();
+    let mut members = state.members.iter_mut();
+    let awaits = members.try_for_each(|members| members.awaits_server(needed, now));
     awaits.err().unwrap_or_else(|| state.fetches.wait())
 }
 
