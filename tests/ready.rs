@@ -72,6 +72,15 @@ impl Computing {
         descendants::server(self.run.id()).expect("a server")
     }
 
+    /// Bytes of memory that are ready, as its server says, if that answers.
+    fn warm(&self) -> Option<u64> {
+        let mut status = Command::new(beside::built("terral"));
+        status.args(["status", "--json", "--instance"]).arg(&self.instance);
+        let output = status.output().expect("runs");
+        let answers = output.status.success();
+        answers.then(|| said(&output).pointer("/0/status/memory_warm_bytes")?.as_u64()).flatten()
+    }
+
     /// Ends the program, and with it all.
     fn end(mut self) {
         let all = descendants::of(self.run.id());
@@ -106,13 +115,7 @@ fn memory_is_ready_before_a_program_that_computes_first_writes() {
 #[test]
 fn as_much_is_ready_as_is_asked_for_and_status_says_so() {
     let program = Computing::start(&["--memory", "1G", "--ready", "128M"]);
-    wait_until("what was asked for is ready", || {
-        let mut status = Command::new(beside::built("terral"));
-        status.args(["status", "--json", "--instance"]).arg(&program.instance);
-        let output = status.output().expect("runs");
-        said(&output).pointer("/0/status/memory_warm_bytes").and_then(|it| it.as_u64())
-            == Some(2 * SEGMENT)
-    });
+    wait_until("what was asked for is ready", || program.warm() == Some(2 * SEGMENT));
     assert_eq!(taken(&program.instance), 2 * SEGMENT, "and no more");
     program.end();
 }
@@ -168,8 +171,12 @@ fn the_process_that_prepares_ends_with_a_server_that_is_killed_and_the_next_one_
     let preparer = descendants::of(server as u32)[1];
     descendants::send(server, Signal::KILL);
     wait_until("it ends, too", || !Path::new(&format!("/proc/{preparer}")).exists());
-    wait_until("the next server makes the rest ready", || taken(&program.instance) == 3 * SEGMENT);
-    assert_ne!(program.server(), server);
+    wait_until("the next server comes", || {
+        descendants::server(program.run.id()).is_some_and(|next| next != server)
+    });
+    wait_until("it answers", || program.warm().is_some());
+    wait_until("it makes the rest ready", || program.warm() == Some(3 * SEGMENT));
+    assert_eq!(taken(&program.instance), 3 * SEGMENT, "and no more");
     program.end();
 }
 

@@ -145,7 +145,8 @@ impl Keeper<'_> {
             }
             Err(error) if error.kind == ErrorKind::NoSpace => {
                 state.storage.stop_growing();
-                Next::Idle(None)
+                // Nobody who only computes would say that there is some again.
+                Next::Throttled(state.world.now() + SHORT)
             }
             Ok(None) | Err(_) => {
                 self.failed = true;
