@@ -27,10 +27,11 @@ pub fn close_if_unheld(state: &mut State, description: DescriptionSlot, asked: b
     let Some(open) = state.descriptions.get(description).copied() else { return Ok(()) };
     let kernel = u64::from(open.access) & access::KERNEL != 0;
     let words = state.storage.memory().description(description);
-    let shared = words[0].load(Ordering::SeqCst) & SHARED != 0;
+    let word = words[0].load(Ordering::SeqCst);
+    // Nothing is left in it of one that was closed, and could not end then.
+    let (shared, is_closed) = (word & SHARED != 0, word == 0);
     // Whoever has it in hand may have created, shared and closed it already, and not be heard.
     let in_hand = state.names.inode(open.ino).is_some_and(|inode| inode.is(flag::PREALLOCATED));
-    let is_closed = words[0].load(Ordering::SeqCst) == 0;
     let held = if kernel && shared && !in_hand {
         state.machine.is_held(description)?
     } else {

@@ -8,7 +8,7 @@ use terral_format::wire::answering::Newcomer;
 use terral_format::wire::message::Reply;
 use terral_format::wire::pool::rule;
 use terral_format::wire::roster::{Invitation, Key, Standing};
-use terral_format::{ErrorKind, Result, frame};
+use terral_format::{Error, ErrorKind, Result, frame};
 use terral_registry::registry::Registry;
 
 use super::super::users::{ALICE, BOB, person};
@@ -177,11 +177,8 @@ fn where_the_control_is_lost_as_it_lets_one_in_the_next_one_does() {
     });
 }
 
-#[test]
-fn who_asks_while_the_registry_is_away_is_told_so_and_is_let_in_later() {
-    let mut pools = pool();
-    pools.registry.is_away(true);
-    pools.rounds(4);
+/// What is said to who asks for a server for alice, and has not got one for long.
+fn hears_why(pools: &mut Pools) -> Error {
     let why = (0..20).find_map(|_| {
         let said = pools.invites(1, ALICE, 1);
         pools.round();
@@ -189,6 +186,15 @@ fn who_asks_while_the_registry_is_away_is_told_so_and_is_let_in_later() {
     });
     let why = why.expect("he hears why").expect_err("nobody comes");
     assert_eq!(why.kind, ErrorKind::Unanswered);
+    why
+}
+
+#[test]
+fn who_asks_while_the_registry_is_away_is_told_so_and_is_let_in_later() {
+    let mut pools = pool();
+    pools.registry.is_away(true);
+    pools.rounds(4);
+    let why = hears_why(&mut pools);
     assert!(why.context.contains("the registry, which keeps it, does not answer"), "{why}");
     pools.registry.is_away(false);
     pools.has_in(1, ALICE, 1);
@@ -198,13 +204,7 @@ fn who_asks_while_the_registry_is_away_is_told_so_and_is_let_in_later() {
 fn who_asks_where_the_control_is_not_there_is_told_so() {
     let mut pools = pool();
     pools.is_lost(0);
-    let why = (0..20).find_map(|_| {
-        let said = pools.invites(1, ALICE, 1);
-        pools.round();
-        said
-    });
-    let why = why.expect("he hears why").expect_err("nobody comes");
-    assert_eq!(why.kind, ErrorKind::Unanswered);
+    let why = hears_why(&mut pools);
     assert!(why.context.contains("the control of this pool"), "{why}");
 }
 
