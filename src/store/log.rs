@@ -55,10 +55,15 @@ pub struct Log {
 }
 
 impl Log {
-    /// A new log that holds `first`.
+    /// A new log that holds `first`: who is killed as it is made leaves none.
+    ///
+    /// # Errors
+    /// What the file system says.
     pub fn create(path: &Path, first: &[Record]) -> Result<Self> {
-        let mut log = Log::over(path, new_file(path)?, 0);
+        let next = path.with_extension("next");
+        let mut log = Log::over(path, new_file(&next)?, 0);
         log.append(first)?;
+        fs::rename(&next, path).map_err(|e| Error::system(&e, next.display().to_string()))?;
         Ok(log)
     }
 
@@ -202,6 +207,28 @@ mod tests {
         let (mut log, _) = Log::open(&path).expect("opens");
         log.reserve().expect("room");
         assert_eq!(Log::open(&path).expect("opens").1.len(), 50);
+    }
+
+    #[test]
+    fn a_log_that_is_there_has_what_it_began_with() {
+        let home = tempfile::tempdir().expect("directory");
+        let paths: Vec<_> = (0..500).map(|at| home.path().join(at.to_string())).collect();
+        std::thread::scope(|threads| {
+            let looks = threads.spawn(|| {
+                for path in &paths {
+                    while !path.exists() {
+                        std::hint::spin_loop();
+                    }
+                    assert_ne!(std::fs::read(path).expect("there").len(), 0);
+                }
+            });
+            for path in &paths {
+                if looks.is_finished() {
+                    break;
+                }
+                Log::create(path, &record(0)).expect("creates");
+            }
+        });
     }
 
     #[test]
