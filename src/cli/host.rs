@@ -158,7 +158,8 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
             let _ = given.send(order);
         }
     });
-    let hosted = Hosted { instance, client, server, signals, supply };
+    let of_user = arguments.user.is_some();
+    let hosted = Hosted { instance, client, server, signals, supply, of_user };
     hosted.obey(&orders)
 }
 
@@ -234,6 +235,7 @@ struct Hosted {
     server: Server,
     signals: Signals,
     supply: Supply,
+    of_user: bool,
 }
 
 impl Hosted {
@@ -277,6 +279,9 @@ impl Hosted {
                     unused = if used { None } else { unused.or(Some(Instant::now())) };
                 }
             }
+            if self.server.is_given_up() {
+                return Ok(self.end_given_up());
+            }
             let alone = unused.is_some_and(|since| since.elapsed() > ORPHANED);
             if alone || self.signals.count() > 0 || !self.instance.join("log").exists() {
                 return self.end_alone();
@@ -292,6 +297,19 @@ impl Hosted {
             "was removed from the run (`terral fence`): {left}: `terral recover {name}` there"
         )));
         self.end(false)
+    }
+
+    /// The server dies as it starts, and is not started again. Whoever starts users' servers takes
+    /// a user's for one that was killed: another one goes on with what it had, when it is due.
+    fn end_given_up(self) -> u8 {
+        let name = instances::name_of(&self.instance);
+        let left = "what it had not brought stays in its memory";
+        if !self.of_user {
+            report(&Report::Failed(format!(
+                "its server dies each time it starts: {left}: `terral recover {name}` there"
+            )));
+        }
+        code::NOT_STARTED
     }
 
     /// Nobody says what is to be done.

@@ -112,7 +112,16 @@ pub struct Server {
 struct Watched {
     pid: AtomicU32,
     expected_to_end: AtomicBool,
+    given_up: AtomicBool,
     restarts: AtomicU32,
+}
+
+impl Watched {
+    /// It is not started again.
+    fn give_up(&self, (pid, status): (u32, ExitStatus)) {
+        self.given_up.store(true, Ordering::SeqCst);
+        say(format_args!("server {pid} {}; not starting it again", end(status)));
+    }
 }
 
 impl Start {
@@ -235,6 +244,12 @@ impl Server {
         self.watcher.is_finished()
     }
 
+    /// Whether it died so often as it started that it is not started again: what it had is in its
+    /// memory.
+    pub fn is_given_up(&self) -> bool {
+        self.watched.given_up.load(Ordering::SeqCst)
+    }
+
     /// Tells it to leave, which removes an instance that owes nothing, and waits until it has: one
     /// that is killed before is started again for that.
     ///
@@ -313,8 +328,7 @@ fn watch(start: &Start, mut child: Child, watched: &Watched) {
         }
         quick_deaths = if begin.elapsed() < Duration::from_secs(1) { quick_deaths + 1 } else { 0 };
         if quick_deaths >= QUICK_DEATHS {
-            say(format_args!("server {pid} {}; not starting it again", end(status)));
-            return;
+            return watched.give_up((pid, status));
         }
         let again = loop {
             match start.start() {
@@ -325,8 +339,11 @@ fn watch(start: &Start, mut child: Child, watched: &Watched) {
             }
             // It may have been killed before it could be reached, too.
             quick_deaths += 1;
-            if quick_deaths >= QUICK_DEATHS || watched.expected_to_end.load(Ordering::SeqCst) {
+            if watched.expected_to_end.load(Ordering::SeqCst) {
                 return;
+            }
+            if quick_deaths >= QUICK_DEATHS {
+                return watched.give_up((pid, status));
             }
         };
         watched.restarts.fetch_add(1, Ordering::SeqCst);
