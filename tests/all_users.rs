@@ -46,6 +46,15 @@ pub fn set(path: &Path, owner: u32, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("root may");
 }
 
+/// Puts a directory of a user's there, with a file.
+pub fn gives(machine: &Machine, (name, owner, mode): (&str, u32, u32)) {
+    let path = machine.dir(name);
+    fs::create_dir_all(&path).expect("makes");
+    fs::write(path.join("data"), format!("of {owner}\n")).expect("writes");
+    set(&path.join("data"), owner, 0o644);
+    set(&path, owner, mode);
+}
+
 pub fn text(output: &Output) -> String {
     let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     format!("{out}{err}")

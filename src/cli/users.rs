@@ -47,6 +47,7 @@ use crate::words::{Order, speak};
 mod again;
 mod bounds;
 mod for_others;
+mod last;
 mod places;
 mod starting;
 mod times;
@@ -72,14 +73,17 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// A user's server has that part of root's bound, unless told otherwise.
 const SHARE: u64 = 8;
 
+/// The invitation by which one is a member, whichever process it is; and whether one has come by
+/// it.
+type Word = (String, bool);
+
 /// What there is of a user's server.
 #[derive(Default)]
 struct Chair {
     /// If it was begun.
     machine: Option<Machine>,
-    /// The invitation by which it is a member, whichever process it is; and whether one has come by
-    /// it.
-    word: Option<(String, bool)>,
+    /// By what it is a member.
+    word: Option<Word>,
     /// The key by which one was asked for, whatever was answered: by that it is the same member.
     secret: Option<Secret>,
     /// When one was started last.
@@ -100,6 +104,11 @@ impl Chair {
     /// Whether another one is not to be yet.
     fn is_just_started(&self) -> bool {
         self.started.is_some_and(|at| at.elapsed() < APART)
+    }
+
+    /// Whether none runs, and as far as is known none has come by the invitation.
+    fn is_unheard(&self) -> bool {
+        self.machine.is_none() && matches!(self.word, Some((_, false)))
     }
 
     /// Whether the one that runs is as his account says, and he has come.
@@ -193,6 +202,9 @@ pub fn serve(arguments: &Arguments) -> Result<u8> {
     drop(door);
     house.over.store(true, Ordering::SeqCst);
     others.end();
+    if !server.has_ended() {
+        house.begin_the_last();
+    }
     house.close(server, &signals, arguments.wait_timeout)
 }
 

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use terral_client::Client;
+use terral_client::{Client, Member, Status};
 use terral_server::Invitation;
 
 use super::bounds::Came;
 use super::for_others::Others;
-use super::{Chair, House, Seat, lock};
-use crate::door::is_seated;
+use super::{Chair, House, Seat, Word, lock};
+use crate::door::{has_been_in, is_seated};
 
 /// How often it is looked who has died.
 const LOOK: Duration = Duration::from_millis(500);
@@ -30,6 +30,7 @@ impl Others {
                 let Ok(mut chair) = seat.try_lock() else { continue };
                 let runs = self.house.looks_at(&mut chair);
                 let (himself, died) = (chair.himself.is_some(), chair.died);
+                let unheard = chair.is_unheard();
                 // While it cannot begin.
                 let mut desk = lock(&self.desk);
                 match runs {
@@ -40,6 +41,9 @@ impl Others {
                     desk.bounds.is_not_for_others(owner);
                 }
                 drop((desk, chair));
+                if unheard {
+                    self.house.was_heard_after_all(owner);
+                }
                 if died {
                     self.begin_again(owner);
                 }
@@ -85,19 +89,44 @@ impl House {
     /// else nothing is to go on with what it had. `None`: one is being started.
     fn is_seated(&self, owner: u32) -> Option<bool> {
         let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return Some(false) };
-        // Root's server is waited for with nothing locked.
-        let word = seat.try_lock().ok()?.word.clone();
-        let Some(Ok(invitation)) = word.as_ref().map(|(word, _)| Invitation::of(word)) else {
-            return Some(false);
+        let (word, me) = match invited(&seat)? {
+            Some(word) => word,
+            None => return Some(false),
         };
-        let status = Client::observe(&self.instance).and_then(|client| client.status());
-        let is = status.map_or(true, |status| is_seated(&status, invitation.me));
+        let is = self.says().is_none_or(|status| is_seated(&status, me));
         if !is {
             let mut chair = seat.try_lock().ok()?;
-            if chair.word == word {
+            if chair.word.as_ref() == Some(&word) {
                 chair.died = false;
             }
         }
         Some(is)
     }
+
+    /// One that was killed as it started, and of which root's server did not know as it was asked,
+    /// was in: what it had said was heard after it. Another one goes on with what it had, for which
+    /// others may wait by now.
+    fn was_heard_after_all(&self, owner: u32) {
+        let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return };
+        let Some(Some((word, me))) = invited(&seat) else { return };
+        let was_in = |status: Status| has_been_in(&status, me) && is_seated(&status, me);
+        if !self.says().is_some_and(was_in) {
+            return;
+        }
+        let Ok(mut chair) = seat.try_lock() else { return };
+        if chair.is_unheard() && chair.word.as_ref() == Some(&word) {
+            chair.is_gone_on_with(false, true);
+        }
+    }
+
+    /// What root's server says, which is waited for with nothing locked.
+    fn says(&self) -> Option<Status> {
+        Client::observe(&self.instance).and_then(|client| client.status()).ok()
+    }
+}
+
+/// By what a user's server is a member, and as which; `None`: one is being started.
+fn invited(seat: &Seat) -> Option<Option<(Word, Member)>> {
+    let word = seat.try_lock().ok()?.word.clone();
+    Some(word.and_then(|word| Some((word.clone(), Invitation::of(&word.0).ok()?.me))))
 }

@@ -1,8 +1,8 @@
 //! A user's server is started, as his process, by the invitation that makes it a member.
 //!
 //! Invariants: it is the member that it was if it has what that had, and a new one a few times
-//! only; none is begun once all are to end. Not here: who comes for one (`users`), and what it does
-//! (`host`).
+//! only; none is begun once all are to end, but in place of one that has died. Not here: who comes
+//! for one (`users`), and what it does (`host`).
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -37,7 +37,7 @@ impl Chair {
 
     /// One that was in is no more: another one begins as soon as may be, unless it has ended by
     /// itself.
-    fn is_gone_on_with(&mut self, by_itself: bool, owes: bool) {
+    pub(super) fn is_gone_on_with(&mut self, by_itself: bool, owes: bool) {
         self.has_come();
         (self.died, self.owes) = (!by_itself, owes);
     }
@@ -81,7 +81,7 @@ impl House {
 
     /// All that can fail before there is a process.
     fn prepare(&self, user: &User, seat: &mut Chair) -> Result<(String, bool)> {
-        ensure!(!self.is_over(), "all users' servers are ending");
+        ensure!(!self.is_over() || seat.died, "all users' servers are ending");
         seat.started = Some(Instant::now());
         let (word, came) = match seat.word.take() {
             Some(word) => word,
@@ -276,11 +276,13 @@ mod tests {
     #[test]
     fn one_that_was_told_to_go_as_it_started_is_gone_on_with_at_once() {
         let mut chair = Chair { word: Some(("it".into(), false)), ..Chair::default() };
+        assert!(chair.is_unheard(), "it may have been in: what it said may be heard yet");
         chair.is_gone_on_with(false, true);
         assert_eq!(
             (chair.word.clone(), chair.died, chair.owes),
             (Some(("it".into(), true)), true, true)
         );
+        assert!(!chair.is_unheard(), "it was in");
         // Its user has ended it.
         chair.is_gone_on_with(true, true);
         assert!(chair.word.is_some() && !chair.died && chair.owes);
