@@ -111,10 +111,17 @@ pub fn take_said(state: &mut State) -> Option<(Member, Control)> {
     if !matches!(said, Control::Hands(_)) {
         return Some((control, said));
     }
-    let heirs = control::heirs_of_own(state);
+    let heirs = heirs(state);
     let turn = now.since(state.since).as_secs() / EACH.as_secs();
     let heir = heirs.get(turn as usize % heirs.len().max(1)).copied();
-    Some((heir.unwrap_or(control), said))
+    heir.map(|heir| (heir, said))
+}
+
+/// Who may have this server's directories: of a user's only his other ones. Where there is none,
+/// what it decided is what the permanent store has.
+fn heirs(state: &State) -> Vec<Member> {
+    let is_ours = |member: &Member| state.members.as_ref().is_some_and(|it| it.is_ours(*member));
+    control::heirs_of_own(state).into_iter().filter(is_ours).collect()
 }
 
 fn own_files(state: &State) -> usize {
@@ -193,10 +200,12 @@ pub fn tick(state: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// Directories that were born here and nobody else has, as many as are handed over at once. Of one
-/// that is too large to be given away the others know enough.
+/// Directories that were born here and nobody else has, as many as are handed over at once, if
+/// anybody may have them. Of one that is too large to be given away the others know enough.
 fn own_directories(state: &State) -> Vec<Number> {
-    let Some(members) = &state.members else { return Vec::new() };
+    let Some(members) = state.members.as_ref().filter(|_| !heirs(state).is_empty()) else {
+        return Vec::new();
+    };
     let directories = state.names.inodes().filter(|it| it.is_directory() && it.is(flag::NAMED));
     let numbers = directories.filter_map(|inode| members.number(inode.ino));
     let is_here = |number: &Number| {
