@@ -14,6 +14,7 @@ pub mod control;
 pub mod at_home;
 pub mod certifying;
 pub mod copies;
+pub mod following;
 pub mod moving;
 pub mod newcomers;
 mod numbers;

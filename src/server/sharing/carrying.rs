@@ -20,8 +20,8 @@ use crate::members::role::Served;
 use crate::members::stepping::tell;
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
-    adrift, bodies, circles, departing, large, leasing, leaving, letting_go, moving, removal,
-    restoring, revoking, serving, transacting, unnamed, users,
+    adrift, bodies, circles, departing, guiding, large, leasing, leaving, letting_go, moving,
+    removal, restoring, revoking, serving, transacting, unnamed, users,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -119,6 +119,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         transacting::tick(state);
         large::give_back(state);
         departing::tick(state)?;
+        guiding::tick(state);
         circles::settle(state);
         leasing::tick(state);
         revoking::tick(state);

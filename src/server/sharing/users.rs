@@ -316,8 +316,12 @@ pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
 ///
 /// # Errors
 /// [`ErrorKind::Malformed`] if it says that it is elsewhere than on this machine: others would go
-/// there.
+/// there; or what it is not for it to say.
 pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
+    let is_users = state.members.as_ref().is_some_and(|it| it.user_of(from).is_some());
+    if is_users && matches!(said, Control::Roster(_)) {
+        return Err(Error::new(ErrorKind::Malformed, "a user's server that says who is in"));
+    }
     if of(state, from).is_none() {
         return Ok(said);
     }
