@@ -100,6 +100,7 @@ pub const DOORS: List = &[
     ("Members::says", &["sharing"]),
     ("Members::says_of_memory", &["sharing"]),
     ("Members::says_to_control", &["sharing"]),
+    ("Members::says_where", &["shell"]),
     ("Members::sends", &["sharing"]),
     ("Members::serves", &["sharing"]),
     ("Members::settles", &["sharing"]),

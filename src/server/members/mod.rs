@@ -19,6 +19,7 @@ pub mod moving;
 pub mod newcomers;
 mod numbers;
 pub mod placement;
+pub mod places;
 pub mod policies;
 pub mod requiring;
 pub mod role;

@@ -14,10 +14,10 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::far::{holders, linking, places};
-use crate::members::control;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
+use crate::members::{control, places as seats};
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
     adrift, bodies, circles, departing, guiding, large, leasing, leaving, letting_go, moving,
@@ -124,6 +124,7 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         leasing::tick(state);
         revoking::tick(state);
         control::expire(state);
+        seats::tick(state);
         state.members.iter_mut().for_each(|members| members.ask_control_again(now));
     }
     departing::leave_if_quiet(state);

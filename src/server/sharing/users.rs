@@ -23,6 +23,7 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
+use crate::members::places;
 
 /// So many bytes of answers and the like may wait for a member to take them.
 const UNTAKEN_MAX: usize = 64 << 20;
@@ -315,7 +316,7 @@ pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
 /// What such a member says to the control.
 ///
 /// # Errors
-/// [`ErrorKind::Malformed`] if it says that it is elsewhere than on this machine: others would go
+/// [`ErrorKind::Malformed`] if it says that it is elsewhere than on its machine: others would go
 /// there; or what it is not for it to say.
 pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
     let is_users = state.members.as_ref().is_some_and(|it| it.user_of(from).is_some());
@@ -331,9 +332,9 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
         return Err(Error::new(ErrorKind::Malformed, "it says all the time that it has moved"));
     }
     match said {
-        // Others connect to what he says: to nothing of another machine's, or of the system's.
-        Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback() || at.port() < 1024) => {
-            Err(Error::new(ErrorKind::Malformed, "a user's server at a place that is none of his"))
+        Control::Here(at) => {
+            places::may_be_at(state, from, &at)?;
+            Ok(Control::Here(at))
         }
         // Nobody else has what is his.
         Control::Hands(_) => Ok(Control::Hands(Vec::new())),

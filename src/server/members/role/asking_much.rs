@@ -5,6 +5,7 @@
 //! (`far/desk`).
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use terral_format::ids::Member;
@@ -19,14 +20,27 @@ const BYTES_MAX: usize = 64 << 20;
 /// So often it may say where it is, in this time: once in each of its lives, and not at all times.
 const MOVES_MAX: u32 = 8;
 const MOVES_IN: Duration = Duration::from_secs(60);
+/// And so seldom that is told to all.
+const TOLD: Duration = Duration::from_secs(10);
 
 /// What is known of those that are trusted with little.
 #[derive(Default)]
 pub(super) struct AskingMuch {
     /// What each has under way, and how many bytes.
     wants: BTreeMap<Member, (usize, usize)>,
-    /// Since when each has moved, how often.
+    /// Since when each server has moved, how often.
     moves: BTreeMap<Member, (Tick, u32)>,
+    /// Of the control: where each is, as it has said last.
+    places: BTreeMap<Member, Place>,
+}
+
+/// Where a user's server is.
+#[derive(Default)]
+struct Place {
+    /// It has said so, and nobody was told.
+    said: Option<Vec<SocketAddr>>,
+    /// When all were told last.
+    told: Option<Tick>,
 }
 
 impl Members {
@@ -50,6 +64,7 @@ impl Members {
         let users = &self.users;
         self.asking_much.wants.retain(|member, _| users.contains_key(member));
         self.asking_much.moves.retain(|member, _| users.contains_key(member));
+        self.asking_much.places.retain(|member, _| users.contains_key(member));
     }
 
     /// Whether a user's server may say once more where it is.
@@ -60,5 +75,30 @@ impl Members {
         }
         *count += 1;
         *count <= MOVES_MAX
+    }
+
+    /// A user's server says to the control where it is.
+    pub fn says_where(&mut self, member: Member, at: Vec<SocketAddr>) {
+        if self.users.contains_key(&member) {
+            self.asking_much.places.entry(member).or_default().said = Some(at);
+        }
+    }
+
+    /// Those of which all may be told now where they are.
+    pub fn moved(&self, now: Tick) -> Vec<(Member, Vec<SocketAddr>)> {
+        let may = |place: &Place| place.told.is_none_or(|told| now.since(told) >= TOLD);
+        let all = self.asking_much.places.iter().filter(|(_, place)| may(place));
+        all.filter_map(|(member, place)| Some((*member, place.said.clone()?))).collect()
+    }
+
+    /// All are told of this one.
+    pub fn has_moved(&mut self, member: Member, now: Tick) {
+        let place = self.asking_much.places.entry(member).or_default();
+        (place.said, place.told) = (None, Some(now));
+    }
+
+    /// They say it to the control, which is another one.
+    pub fn are_anywhere(&mut self) {
+        self.asking_much.places.values_mut().for_each(|place| place.said = None);
     }
 }

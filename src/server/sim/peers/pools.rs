@@ -412,7 +412,7 @@ fn found(keys: &Keys, view: &View) -> Option<(Generation, Revision)> {
 }
 
 fn address(of: Member) -> Vec<std::net::SocketAddr> {
-    vec![([127, 0, 0, 1], 1000 + of.number()).into()]
+    vec![([127, 0, 0, 1], 2000 + of.number()).into()]
 }
 
 impl Pools {

@@ -129,7 +129,7 @@ impl Pools {
             let hands_over = state.members.as_ref().is_some_and(|it| it.is_handing_over());
             control::claims(state, with, with.number().into()).expect("it is that one");
             if !hands_over {
-                control::is_at(state, with, address(with)).expect("it is the control");
+                is_at(state, with);
                 control::were_removed(state, with, gone).expect("it is the control");
             }
             carrying::resume(state)
@@ -229,4 +229,17 @@ fn hears(state: &mut State, from: Member, said: Control) -> Result<()> {
         said => letting_in::heard(state, from, said)?,
     }
     carrying::resume(state)
+}
+
+/// A member says to the control where it is.
+fn is_at(state: &mut State, with: Member) {
+    let members = state.members.as_ref().expect("a member");
+    if members.user_of(with).is_none() {
+        return control::is_at(state, with, address(with)).expect("it is the control");
+    }
+    let is_said = members.roster().seat(with).is_some_and(|it| it.addresses == address(with));
+    if !is_said {
+        let members = state.members.as_mut().expect("a member");
+        members.says_where(with, address(with));
+    }
 }
