@@ -25,7 +25,7 @@ use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
 use crate::members::places;
 
-/// So many bytes of answers and the like may wait for a member to take them.
+/// So many bytes of answers and the like may wait for a user's servers to take them.
 const UNTAKEN_MAX: usize = 64 << 20;
 /// Most failures and conflicts that one says of itself.
 const TOLD_MAX: usize = 16;
@@ -82,7 +82,7 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
     let from = (frame.from, &user);
     let wants = wants(&frame);
     if state.members.as_mut().is_some_and(|members| {
-        members.untaken(frame.from) > UNTAKEN_MAX || members.wants_too_much(frame.from, wants)
+        members.untaken(user.user) > UNTAKEN_MAX || members.wants_too_much(frame.from, wants)
     }) {
         // Who does not take what he is told is told no more: it is heard once he has. So it is when
         // what he wants is more than waits for one here.

@@ -80,8 +80,8 @@ pub struct Links<'s> {
     servers: BTreeMap<Member, ServerId>,
     /// Who is none any more: nothing of it is heard.
     removed: BTreeSet<Member>,
-    /// Who speaks for one user alone.
-    users: BTreeSet<Member>,
+    /// Who speaks for one user alone, and for whom.
+    users: BTreeMap<Member, u32>,
     ticked: Moment,
     /// When the control was asked last what time it has.
     asked: Moment,
@@ -149,7 +149,7 @@ impl<'s> Links<'s> {
             telling: Telling::default(),
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
-            users: BTreeSet::new(),
+            users: BTreeMap::new(),
             ticked,
             asked: ticked,
             is_told: false,
@@ -398,9 +398,9 @@ impl<'s> Links<'s> {
         let question = far::users::admit(&state, from, question)?;
         drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        if question.is_users && relaying.begins(from) {
+        if let Some(user) = question.user.filter(|user| relaying.begins(*user, from)) {
             let lane = relaying.clone();
-            threads::begin_one(move || lane.run_for(from))?;
+            threads::begin_one(move || lane.run_for(user))?;
         }
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
@@ -500,7 +500,7 @@ impl<'s> Links<'s> {
             Control::LettingGo(said) => letting_go::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then
             // it says it again; a user's server hears who is.
-            said if said.is_for_control() && (may_change || self.users.contains(&with)) => {
+            said if said.is_for_control() && (may_change || self.users.contains_key(&with)) => {
                 guiding::heard(&mut state, with, &said);
             }
             // By who is it no more, and has not heard so; or knows no more than this one.

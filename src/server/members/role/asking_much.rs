@@ -1,8 +1,8 @@
-//! How much a user's server has under way here: what it wants done, and how often it says that it
-//! has moved. Its process is his, and may ask for ever more of what nobody can give it.
+//! How much a user's servers have under way here: what they want done, and how often one says that
+//! it has moved. Their processes are his, and may ask for ever more of what nobody can give them.
 //!
-//! Invariant: what is counted is at least what is there. Not here: questions about bytes of files
-//! (`far/desk`).
+//! Invariants: what is counted is at least what is there; what a user wants is counted for all his
+//! servers together. Not here: questions about bytes of files (`far/desk`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use terral_format::ids::Member;
 use super::{Members, Part};
 use crate::core::world::Tick;
 
-/// So many things one may want at the same time: more than its programs have requests.
+/// So many things a user may want at the same time: more than his programs have requests.
 const WANTS_MAX: usize = 16_384;
 /// And so many bytes of that.
 const BYTES_MAX: usize = 64 << 20;
@@ -26,8 +26,8 @@ const TOLD: Duration = Duration::from_secs(10);
 /// What is known of those that are trusted with little.
 #[derive(Default)]
 pub(super) struct AskingMuch {
-    /// What each has under way, and how many bytes.
-    wants: BTreeMap<Member, (usize, usize)>,
+    /// What each user has under way, and how many bytes.
+    wants: BTreeMap<u32, (usize, usize)>,
     /// Since when each server has moved, how often.
     moves: BTreeMap<Member, (Tick, u32)>,
     /// Of the control: where each is, as it has said last.
@@ -47,7 +47,8 @@ impl Members {
     /// A user's server wants things done, of so many bytes. Whether that is too much: then it is
     /// not heard, until some of it is done.
     pub fn wants_too_much(&mut self, member: Member, (count, bytes): (usize, usize)) -> bool {
-        let (wants, of) = self.asking_much.wants.entry(member).or_default();
+        let Some(user) = self.user_of(member).map(|person| person.user) else { return false };
+        let (wants, of) = self.asking_much.wants.entry(user).or_default();
         let too_much = count > 0 && (*wants + count > WANTS_MAX || *of + bytes > BYTES_MAX);
         if !too_much {
             (*wants, *of) = (*wants + count, *of + bytes);
@@ -58,11 +59,15 @@ impl Members {
     /// Time has passed: what is done by now is under way no more.
     pub fn count_wants(&mut self) {
         let Part::Runs(machine) = &self.part else { return };
-        for (member, wants) in &mut self.asking_much.wants {
-            *wants = machine.wanted_by(*member);
+        let known = std::mem::take(&mut self.asking_much.wants);
+        for (member, person) in &self.users {
+            if known.contains_key(&person.user) {
+                let (count, bytes) = machine.wanted_by(*member);
+                let (wants, of) = self.asking_much.wants.entry(person.user).or_default();
+                (*wants, *of) = (*wants + count, *of + bytes);
+            }
         }
         let users = &self.users;
-        self.asking_much.wants.retain(|member, _| users.contains_key(member));
         self.asking_much.moves.retain(|member, _| users.contains_key(member));
         self.asking_much.places.retain(|member, _| users.contains_key(member));
     }

@@ -78,12 +78,11 @@ impl Members {
         number.born() == from || (self.are_for_one(number.born(), from) && decides())
     }
 
-    /// About how many bytes a member was told that it has not taken yet.
-    pub fn untaken(&self, member: Member) -> usize {
-        match &self.part {
-            Part::Runs(machine) => machine.untaken(member),
-            Part::Replayed(_) => 0,
-        }
+    /// About how many bytes the servers of a user were told that they have not taken yet.
+    pub fn untaken(&self, user: u32) -> usize {
+        let Part::Runs(machine) = &self.part else { return 0 };
+        let his = self.users.iter().filter(|(_, of)| of.user == user);
+        his.map(|(member, _)| machine.untaken(*member)).sum()
     }
 }
 

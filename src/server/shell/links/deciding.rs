@@ -21,7 +21,7 @@ impl Links<'_> {
                 state.members.iter_mut().for_each(|members| members.knows(with, version));
             }
             Control::Ask => self.telling.forget(with),
-            Control::Here(at) if self.users.contains(&with) => {
+            Control::Here(at) if self.users.contains_key(&with) => {
                 state.members.iter_mut().for_each(|members| members.says_where(with, at.clone()));
             }
             Control::Here(_) | Control::Removed(_) | Control::Leaves if hands_over => {}

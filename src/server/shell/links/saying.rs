@@ -19,7 +19,7 @@ use crate::sharing::{departing, ruling};
 const LONG: usize = 64 << 10;
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
-/// So many bytes may wait for a user's server to read them, and so many frames.
+/// So many bytes may wait for a user's servers to read them, and so many frames.
 const UNREAD_MAX: (usize, usize) = (256 << 20, 65_536);
 /// What is longer goes in parts, so that others have their turn between them.
 const PART_BYTES: usize = 512 << 10;
@@ -182,21 +182,29 @@ impl Links<'_> {
         self.traffic.frame(frame.head.len() + frame.bytes.len());
         self.waiting.entry(to).or_default().push_back(frame);
         self.send_waiting(to);
-        if self.users.contains(&to) && self.is_not_read(to) {
+        if let Some(deaf) = self.users.get(&to).and_then(|user| self.is_not_read(*user, to)) {
             // What it still wants it asks for in the next session.
-            self.waiting.remove(&to);
-            self.sessions.get(&to).into_iter().for_each(|session| self.tcp.cut(*session));
+            self.waiting.remove(&deaf);
+            self.sessions.get(&deaf).into_iter().for_each(|session| self.tcp.cut(*session));
         }
     }
 
-    /// Whether more waits for a member than one that reads ever has waiting.
-    fn is_not_read(&self, member: Member) -> bool {
-        let Some(waiting) = self.waiting.get(&member) else { return false };
-        let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
+    /// Whether more waits for a user's servers, of which this is one, than for those that read:
+    /// then the one for which most waits.
+    fn is_not_read(&self, user: u32, one: Member) -> Option<Member> {
         // It is counted now and then.
-        let counts = waiting.len().is_multiple_of(64);
-        let many = || waiting.iter().map(bytes).sum::<usize>() > UNREAD_MAX.0;
-        waiting.len() > UNREAD_MAX.1 || (counts && many())
+        let counts = self.waiting.get(&one)?.len().is_multiple_of(64);
+        let his = self.waiting.iter().filter(|(of, _)| self.users.get(of) == Some(&user));
+        let frames: usize = his.clone().map(|(_, frames)| frames.len()).sum();
+        if !counts && frames <= UNREAD_MAX.1 {
+            return None;
+        }
+        let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
+        let its = his.map(|(of, all)| (all.iter().map(bytes).sum::<usize>(), all.len(), *of));
+        let its: Vec<_> = its.collect();
+        let all: usize = its.iter().map(|(bytes, ..)| bytes).sum();
+        let is_much = all > UNREAD_MAX.0 || frames > UNREAD_MAX.1;
+        its.into_iter().max().filter(|_| is_much).map(|(.., of)| of)
     }
 
     pub(super) fn send_waiting(&mut self, to: Member) {

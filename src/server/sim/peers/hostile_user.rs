@@ -24,6 +24,8 @@ use crate::naming::elsewhere;
 use crate::sharing::{bodies, serving, user_wants, users};
 use crate::sim::client::{CREATE, READ};
 
+mod together;
+
 /// What bob's server sends.
 pub(super) fn frame(messages: Vec<Message>) -> Frame {
     let (taken, before, epoch) = (0, 0, terral_format::ids::Epoch(1));
@@ -171,7 +173,7 @@ fn what_he_writes_takes_set_id_bits_off_though_he_says_that_he_is_root() {
             let frame = question(member(at), file, act);
             let admitted = roots(&mut peers, |state| far::users::admit(state, member(at), frame));
             let admitted = admitted.expect("a question");
-            assert!(admitted.said.is_none() && admitted.is_users == (at > 0));
+            assert!(admitted.said.is_none() && admitted.user.is_some() == (at > 0));
             let mut desk = Desk::new(1);
             // Of one that is trusted it is as he says.
             let heard = desk.hear((member(0), member(at)), admitted, Tick(0)).expect("a question");
@@ -350,7 +352,7 @@ fn he_has_so_much_under_way_and_no_more() {
     let mut desk = Desk::new(1);
     let mut hears = |sequence: u64, is_users: bool| {
         let frame = questions(member(2), file, act, sequence);
-        let admitted = Admitted { is_users, ..Admitted::whole(frame) };
+        let admitted = Admitted { user: is_users.then_some(BOB), ..Admitted::whole(frame) };
         desk.hear((member(0), member(2)), admitted, Tick(0)).expect("a question")
     };
     let asked = (0..20_000).take_while(|it| matches!(hears(*it, true), Heard::Job(_))).count();
