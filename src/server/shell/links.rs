@@ -398,9 +398,10 @@ impl<'s> Links<'s> {
         let question = far::users::admit(&state, from, question)?;
         drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        if let Some(user) = question.user.filter(|user| relaying.begins(*user, from)) {
+        if let Some(user) = question.user {
             let lane = relaying.clone();
-            threads::begin_one(move || lane.run_for(user))?;
+            let begin = || threads::begin_one(move || lane.run_for(user));
+            relaying.begins(user, from, begin)?;
         }
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {

@@ -232,13 +232,31 @@ impl Relaying {
         self.users.notify_all();
     }
 
-    /// A thread is to do what this server of a user asks, and his others, and nothing else. False:
-    /// one does already.
-    pub fn begins(&self, user: u32, member: Member) -> bool {
-        let lanes = &mut self.lock().lanes;
-        let is_new = !lanes.contains_key(&user);
-        lanes.entry(user).or_default().insert(member);
-        is_new
+    /// A thread does what this server of a user asks, and his others, and nothing else: if none
+    /// does yet, one begins.
+    ///
+    /// # Errors
+    /// As those of that.
+    pub fn begins(
+        &self,
+        user: u32,
+        member: Member,
+        begin: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let is_new = {
+            let lanes = &mut self.lock().lanes;
+            let is_new = !lanes.contains_key(&user);
+            lanes.entry(user).or_default().insert(member);
+            is_new
+        };
+        if !is_new {
+            return Ok(());
+        }
+        // Without the lock: it takes it.
+        begin().inspect_err(|_| {
+            // He asks again in his next session.
+            self.lock().lanes.remove(&user);
+        })
     }
 
     /// The server leaves: the threads end, once they are through with what they are at.

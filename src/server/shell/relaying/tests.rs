@@ -293,12 +293,17 @@ fn a_users_server_that_waits_for_all_it_can_keeps_nobody_else_waiting() {
     std::thread::scope(|threads| {
         (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
         for (member, user) in &users {
-            assert_eq!(relaying.begins(*user, *member), *member != beside, "one for each user");
-            assert!(!relaying.begins(*user, *member));
             let (relaying, user) = (&relaying, *user);
-            if *member != beside {
-                threads.spawn(move || relaying.run_for(user));
-            }
+            let mut begun = 0;
+            (0..2).for_each(|_| {
+                let begin = || {
+                    threads.spawn(move || relaying.run_for(user));
+                    begun += 1;
+                    Ok(())
+                };
+                relaying.begins(user, *member, begin).expect("there is one");
+            });
+            assert_eq!(begun, usize::from(*member != beside), "one for each user");
         }
         let is_answered = |from: Member, file: u64| {
             ask(from, file);
@@ -385,5 +390,33 @@ fn what_frees_memory_is_done_though_all_wait_for_memory() {
             left -= relaying.take_answers().len();
         }
         relaying.end();
+    });
+}
+
+#[test]
+fn who_gets_no_thread_gets_one_when_he_asks_again() {
+    let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+    let relaying = Relaying::new(Arc::new(Slow::default()), Arc::new(Clock), 7, || ());
+    let none = || terral_format::Error::new(terral_format::ErrorKind::System, "no thread");
+    (0..2).for_each(|_| {
+        let begun = relaying.begins(7, from, || Err(none()));
+        assert_eq!(begun, Err(none()), "nobody does it");
+    });
+    std::thread::scope(|threads| {
+        relaying
+            .begins(7, from, || {
+                threads.spawn(|| relaying.run_for(7));
+                Ok(())
+            })
+            .expect("there is one");
+        let frame = question(from, me, 1);
+        let admitted = Admitted { user: Some(7), ..Admitted::whole(framed(&frame)) };
+        relaying.push((me, from), admitted).expect("a question");
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while relaying.take_answers().is_empty() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        relaying.end();
+        assert!(std::time::Instant::now() < until, "it is answered");
     });
 }
