@@ -200,11 +200,8 @@ impl Links<'_> {
             return None;
         }
         let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
-        let its = his.map(|(of, all)| (all.iter().map(bytes).sum::<usize>(), all.len(), *of));
-        let its: Vec<_> = its.collect();
-        let all: usize = its.iter().map(|(bytes, ..)| bytes).sum();
-        let is_much = all > UNREAD_MAX.0 || frames > UNREAD_MAX.1;
-        its.into_iter().max().filter(|_| is_much).map(|(.., of)| of)
+        let its = his.map(|(of, all)| (*of, all.iter().map(bytes).sum::<usize>(), all.len()));
+        least_read(&its.collect::<Vec<_>>())
     }
 
     pub(super) fn send_waiting(&mut self, to: Member) {
@@ -231,5 +228,36 @@ impl Links<'_> {
             }
         }
         self.waiting.remove(&to);
+    }
+}
+
+/// Of these, with so many bytes and frames waiting for each, the one for which most waits of what
+/// is too much for all together; `None`: nothing is.
+fn least_read(its: &[(Member, usize, usize)]) -> Option<Member> {
+    let all = its.iter().fold((0, 0), |all, its| (all.0 + its.1, all.1 + its.2));
+    let most = match (all.0 > UNREAD_MAX.0, all.1 > UNREAD_MAX.1) {
+        (true, _) => its.iter().max_by_key(|(of, bytes, frames)| (*bytes, *frames, *of)),
+        (false, true) => its.iter().max_by_key(|(of, bytes, frames)| (*frames, *bytes, *of)),
+        (false, false) => None,
+    };
+    most.map(|(of, ..)| *of)
+}
+
+#[cfg(test)]
+mod tests {
+    use terral_format::ids::Member;
+
+    use super::{UNREAD_MAX, least_read};
+
+    #[test]
+    fn who_reads_what_is_long_goes_on_while_another_one_does_not_read_what_is_short() {
+        let [reads, deaf] = [1, 2].map(|number| Member::new(number).expect("few"));
+        let (bytes, frames) = UNREAD_MAX;
+        assert_eq!(least_read(&[(reads, 1 << 20, 1), (deaf, frames, frames)]), Some(deaf));
+        assert_eq!(least_read(&[(reads, 100, frames / 2), (deaf, bytes, 8)]), Some(deaf));
+        // Both are too many: whose bytes are, as they are what takes memory.
+        assert_eq!(least_read(&[(reads, 100, frames), (deaf, bytes + 1, 8)]), Some(deaf));
+        assert_eq!(least_read(&[(reads, bytes / 2, 1), (deaf, 100, frames - 1)]), None);
+        assert_eq!(least_read(&[]), None);
     }
 }
