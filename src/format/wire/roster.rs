@@ -286,7 +286,7 @@ pub enum Control {
         time_ns: u64,
     },
     /// To the control: this version of the roster counts here. By a user's server to any that is
-    /// trusted with all: do you know more?
+    /// trusted with all, also to one that is not the control: do you know more?
     Knows(u64),
     /// To the control: this member is about to leave, and these directories were born here: take
     /// them, at most [`HANDED_MAX`]. Said until they are taken.
