@@ -18,6 +18,10 @@ use terral_format::{Error, ErrorKind, Result};
 use super::role::Outcome;
 use crate::core::world::Tick;
 
+mod whose;
+
+use whose::in_anothers_name;
+
 /// How long answers to a process that is no more are remembered.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
@@ -249,12 +253,16 @@ impl Desk {
         answer.write(bytes).unwrap_or_default()
     }
 
-    /// Whether a question with so many bytes is one too many of a user, on all machines.
-    fn has_much(&self, user: u32, bytes: usize) -> bool {
-        let his = self.askers.values().filter(|asker| asker.user == Some(user));
+    /// Whether a question with so many bytes is one too many of a user's: of all his, and of this
+    /// one, which has its share whatever the others ask.
+    fn has_much(&self, (user, from): (u32, Member), bytes: usize) -> bool {
+        let his = || self.askers.values().filter(|asker| asker.user == Some(user));
         let add = |all: [usize; 3], its: [usize; 3]| [0, 1, 2].map(|of| all[of] + its[of]);
-        let [waiting, under_way, known] = his.map(Asker::has).fold([0; 3], add);
-        waiting + bytes > WAITING_MAX || under_way >= UNDER_WAY_MAX || known >= KEPT_MAX
+        let all = add(his().map(Asker::has).fold([0; 3], add), [bytes, 1, 1]);
+        let own = self.askers.get(&from).map_or([0; 3], Asker::has);
+        let count = his().count().max(1);
+        let most = [WAITING_MAX, UNDER_WAY_MAX, KEPT_MAX];
+        (0..3).any(|of| all[of] > most[of] && own[of] >= most[of] / count)
     }
 
     /// Another member asks this one, which is `me`.
@@ -276,7 +284,7 @@ impl Desk {
             return Err(malformed("a question in the name of another member"));
         }
         self.askers.entry(from).or_default().hear(user, (life, past), now);
-        let has_much = user.is_some_and(|user| self.has_much(user, bytes.len()));
+        let has_much = user.is_some_and(|user| self.has_much((user, from), bytes.len()));
         let asker = self.askers.entry(from).or_default();
         let (of, act) = match what {
             What::Begin(open) => {
@@ -301,9 +309,8 @@ impl Desk {
             let gone = || Error::new(ErrorKind::NotFound, "a file that has no name any more");
             said.get_or_insert_with(|| Err(gone()));
         }
-        if has_much {
-            let context = "more under way than a user's servers may have";
-            said = Some(Err(Error::new(ErrorKind::TooMany, context)));
+        if has_much && said.is_none() {
+            said = asker.refuses((id, of), &act);
         }
         if let Some(said) = said {
             let said = said.map(|done| (done, Vec::new()));
@@ -428,41 +435,6 @@ impl Desk {
     }
 }
 
-/// What is wrong with a question, if it is asked in another one's name, or of another one's file.
-fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Option<&'static str> {
-    match *act {
-        // Of a chunk that is here, whosever it is.
-        Act::ReadPart { .. } => None,
-        act if file.born() != owner(act, from, me) => {
-            Some("a question about a file of another member")
-        }
-        Act::Lock(lock) | Act::TestLock(lock) if lock.owner.by != from => {
-            Some("a lock in the name of another member")
-        }
-        Act::Fencing(owner, _) if owner.by != from => Some("a lock in the name of another member"),
-        Act::Update(attempt, _) if attempt.of.by != from => {
-            Some("a request in the name of another member")
-        }
-        Act::Lost { by, .. }
-        | Act::Borrow { by, .. }
-        | Act::Grow { by, .. }
-        | Act::Return { by, .. }
-        | Act::Offer { by, .. }
-        | Act::Accept { by, .. }
-        | Act::Kept { by, .. }
-            if by != from =>
-        {
-            Some("something in the name of another member")
-        }
-        _ => None,
-    }
-}
-
-/// Whose files may be asked about in this way: those of who is asked, but for one.
-fn owner(act: Act, from: Member, me: Member) -> Member {
-    if act.is_to_user() { from } else { me }
-}
-
 /// The job of a member that has closed a file without a word.
 fn closing(id: Id, (life, number): (u64, u64), of: Number, user: Option<u32>) -> Job {
     let (act, bytes) = (Act::Close, Payload::default());
@@ -474,6 +446,23 @@ impl Asker {
     fn has(&self) -> [usize; 3] {
         let (waiting, under_way) = (self.under_way.values().sum(), self.under_way.len());
         [waiting, under_way, under_way + self.answers.len() + self.open.len()]
+    }
+
+    /// What is said to a question of one that has too much under way. What is known is asked again;
+    /// and what is open may be closed: there is less then.
+    fn refuses(&self, (id, of): (Id, Number), act: &Act) -> Option<Result<Done>> {
+        let question = (id, Ino(of.counted()));
+        if self.answers.contains_key(&question) || self.under_way.contains_key(&question) {
+            return None;
+        }
+        match act {
+            Act::Close if self.open.contains(&of) => None,
+            Act::Close => Some(Ok(Done::Done)),
+            _ => {
+                let context = "more under way than a user's servers may have";
+                Some(Err(Error::new(ErrorKind::TooMany, context)))
+            }
+        }
     }
 
     /// What this process of the member says is over need not be remembered.

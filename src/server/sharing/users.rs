@@ -24,6 +24,7 @@ use terral_format::{Error, ErrorKind, Result};
 use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
 use crate::members::places;
+use crate::members::role::Members;
 
 /// So many bytes of answers and the like may wait for a user's servers to take them.
 const UNTAKEN_MAX: usize = 64 << 20;
@@ -80,13 +81,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
         return Ok(frame);
     };
     let from = (frame.from, &user);
-    let wants = wants(&frame);
-    if state.members.as_mut().is_some_and(|members| {
-        members.untaken(user.user) > UNTAKEN_MAX || members.wants_too_much(frame.from, wants)
-    }) {
-        // Who does not take what he is told is told no more: it is heard once he has. So it is when
-        // what he wants is more than waits for one here.
-        (frame.messages, frame.renewed) = (Vec::new(), None);
+    if let Some(members) = &mut state.members {
+        hears_no_more(members, &mut frame);
     }
     let state = &*state;
     for message in &mut frame.messages {
@@ -295,13 +291,27 @@ fn is_named(child: &Child) -> bool {
     !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && child.text.len() <= TEXT_MAX
 }
 
-/// What a frame wants done: how many things, and how many bytes say so.
-fn wants(frame: &Frame) -> (usize, usize) {
-    let wants = frame.messages.iter().filter_map(|message| match message {
+/// Who does not take what he is told is told no more: it is heard once he has. So it is with what
+/// he wants that is more than waits for one here, and what he has said behind that, as all is taken
+/// in order; what is before it is what others may wait for.
+fn hears_no_more(members: &mut Members, frame: &mut Frame) {
+    let bytes = |message: &Message| match message {
         Message::Want { work, .. } => Some(work.bytes()),
         _ => None,
-    });
-    wants.fold((0, 0), |(count, bytes), its| (count + 1, bytes + its))
+    };
+    let heard = match members.is_told_enough(frame.from, UNTAKEN_MAX) {
+        true => 0,
+        false => {
+            let wants = frame.messages.iter().filter_map(bytes);
+            let taken = members.takes_wants(frame.from, wants);
+            let mut wants = frame.messages.iter().enumerate().filter(|it| bytes(it.1).is_some());
+            wants.nth(taken).map_or(frame.messages.len(), |(at, _)| at)
+        }
+    };
+    if heard < frame.messages.len() {
+        frame.messages.truncate(heard);
+        frame.renewed = None;
+    }
 }
 
 /// What such a member says of a directory that gets another path: it moves none, as the control

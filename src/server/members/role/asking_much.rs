@@ -1,8 +1,9 @@
 //! How much a user's servers have under way here: what they want done, and how often one says that
 //! it has moved. Their processes are his, and may ask for ever more of what nobody can give them.
 //!
-//! Invariants: what is counted is at least what is there; what a user wants is counted for all his
-//! servers together. Not here: questions about bytes of files (`far/desk`).
+//! Invariants: what is counted is at least what is there; what a user wants is bounded for all his
+//! servers together, but each has its share of that, whatever the others want. Not here: questions
+//! about bytes of files (`far/desk`).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,8 +27,8 @@ const TOLD: Duration = Duration::from_secs(10);
 /// What is known of those that are trusted with little.
 #[derive(Default)]
 pub(super) struct AskingMuch {
-    /// What each user has under way, and how many bytes.
-    wants: BTreeMap<u32, (usize, usize)>,
+    /// What each has under way, and how many bytes.
+    wants: BTreeMap<Member, (usize, usize)>,
     /// Since when each server has moved, how often.
     moves: BTreeMap<Member, (Tick, u32)>,
     /// Of the control: where each is, as it has said last.
@@ -44,29 +45,34 @@ struct Place {
 }
 
 impl Members {
-    /// A user's server wants things done, of so many bytes. Whether that is too much: then it is
-    /// not heard, until some of it is done.
-    pub fn wants_too_much(&mut self, member: Member, (count, bytes): (usize, usize)) -> bool {
-        let Some(user) = self.user_of(member).map(|person| person.user) else { return false };
-        let (wants, of) = self.asking_much.wants.entry(user).or_default();
-        let too_much = count > 0 && (*wants + count > WANTS_MAX || *of + bytes > BYTES_MAX);
-        if !too_much {
-            (*wants, *of) = (*wants + count, *of + bytes);
-        }
-        too_much
+    /// A user's server wants things done, of so many bytes each. How many of these are heard: what
+    /// is too much is not, until some of it is done.
+    pub fn takes_wants(&mut self, member: Member, wants: impl Iterator<Item = usize>) -> usize {
+        let Some(user) = self.user_of(member).map(|person| person.user) else { return 0 };
+        let his = self.servers_of(user);
+        let share = |most: usize| most / his.len().max(1);
+        let all = &mut self.asking_much.wants;
+        let known = his.iter().filter_map(|its| all.get(its));
+        let (mut count, mut bytes) = known.fold((0, 0), |sum, its| (sum.0 + its.0, sum.1 + its.1));
+        let own = all.entry(member).or_default();
+        let may = |its: &usize| {
+            let is_few = count < WANTS_MAX || own.0 < share(WANTS_MAX);
+            let is_short = bytes + its <= BYTES_MAX || own.1 < share(BYTES_MAX);
+            if is_few && is_short {
+                (count, bytes) = (count + 1, bytes + its);
+                *own = (own.0 + 1, own.1 + its);
+            }
+            is_few && is_short
+        };
+        wants.take_while(may).count()
     }
 
     /// Time has passed: what is done by now is under way no more.
     pub fn count_wants(&mut self) {
         let Part::Runs(machine) = &self.part else { return };
-        let known = std::mem::take(&mut self.asking_much.wants);
-        for (member, person) in &self.users {
-            if known.contains_key(&person.user) {
-                let (count, bytes) = machine.wanted_by(*member);
-                let (wants, of) = self.asking_much.wants.entry(person.user).or_default();
-                (*wants, *of) = (*wants + count, *of + bytes);
-            }
-        }
+        let wanted = |member: &Member| (*member, machine.wanted_by(*member));
+        let wants = self.asking_much.wants.keys().map(wanted);
+        self.asking_much.wants = wants.filter(|(_, its)| its.0 > 0).collect();
         let users = &self.users;
         self.asking_much.moves.retain(|member, _| users.contains_key(member));
         self.asking_much.places.retain(|member, _| users.contains_key(member));
