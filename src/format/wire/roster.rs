@@ -267,7 +267,8 @@ pub struct Rule {
 /// What servers say to each other of who is in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// By the control: this is so now.
+    /// By the control: this is so now. By another member that is trusted with all, to a user's
+    /// server: so it is, and this one is the control.
     Roster(Box<Rule>),
     /// To the control: here I am.
     Here(Vec<SocketAddr>),
@@ -284,7 +285,8 @@ pub enum Control {
         /// What files are stamped with.
         time_ns: u64,
     },
-    /// To the control: this version of the roster counts here.
+    /// To the control: this version of the roster counts here. By a user's server to any that is
+    /// trusted with all, also to one that is not the control: do you know more?
     Knows(u64),
     /// To the control: this member is about to leave, and these directories were born here: take
     /// them, at most [`HANDED_MAX`]. Said until they are taken.
@@ -428,7 +430,7 @@ fn control(bytes: &[u8]) -> Result<Control> {
 }
 
 impl Control {
-    /// Whether it is said to the control alone.
+    /// Whether it is for the control: who is not that passes it over, or says who is.
     pub fn is_for_control(&self) -> bool {
         match self {
             Control::Here(_) | Control::Ask | Control::AskTime(_) | Control::Knows(_) => true,

@@ -18,15 +18,19 @@ use terral_format::{Error, ErrorKind, Result};
 use super::role::Outcome;
 use crate::core::world::Tick;
 
+mod whose;
+
+use whose::in_anothers_name;
+
 /// How long answers to a process that is no more are remembered.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// A user's server may have so many bytes to be written waiting here: that and more than its own
-/// bound.
+/// A user's servers may have so many bytes to be written waiting here: that and more than the own
+/// bound of each.
 const WAITING_MAX: usize = 128 << 20;
 /// So many questions.
 const UNDER_WAY_MAX: usize = 16_384;
-/// And so much may be known of it: what was answered and is asked again, what it has open.
+/// And so much may be known of them: what was answered and is asked again, what they have open.
 const KEPT_MAX: usize = 1 << 18;
 
 /// Who does what others ask of files that were born here, as a client of this server. Its calls may
@@ -131,15 +135,15 @@ pub struct Admitted {
     pub said: Option<Result<Done>>,
     /// It may only if it has the file open.
     pub if_open: bool,
-    /// It speaks for one user alone: what it has under way is bounded, and what it writes takes
-    /// set-id bits off.
-    pub is_users: bool,
+    /// The user for whom alone it speaks: what all his servers have under way is bounded, and what
+    /// they write takes set-id bits off.
+    pub user: Option<u32>,
 }
 
 impl Admitted {
     /// All of it.
     pub fn whole(frame: Payload) -> Self {
-        Admitted { frame, said: None, if_open: false, is_users: false }
+        Admitted { frame, said: None, if_open: false, user: None }
     }
 }
 
@@ -156,8 +160,8 @@ pub struct Job {
     pub act: Act,
     /// What is to be written.
     pub bytes: Payload,
-    /// It is asked for by a user's server.
-    pub is_users: bool,
+    /// It is asked for by a server of this user.
+    pub user: Option<u32>,
 }
 
 impl Job {
@@ -206,6 +210,8 @@ struct Remembered {
 
 #[derive(Default)]
 struct Asker {
+    /// For whom alone it speaks.
+    user: Option<u32>,
     life: u64,
     open: BTreeSet<Number>,
     /// By question, and file: a request that is carried out anew may ask the same of another one.
@@ -247,6 +253,18 @@ impl Desk {
         answer.write(bytes).unwrap_or_default()
     }
 
+    /// Whether a question with so many bytes is one too many of a user's: of all his, and of this
+    /// one, which has its share whatever the others ask.
+    fn has_much(&self, (user, from): (u32, Member), bytes: usize) -> bool {
+        let his = || self.askers.values().filter(|asker| asker.user == Some(user));
+        let add = |all: [usize; 3], its: [usize; 3]| [0, 1, 2].map(|of| all[of] + its[of]);
+        let all = add(his().map(Asker::has).fold([0; 3], add), [bytes, 1, 1]);
+        let own = self.askers.get(&from).map_or([0; 3], Asker::has);
+        let count = his().count().max(1);
+        let most = [WAITING_MAX, UNDER_WAY_MAX, KEPT_MAX];
+        (0..3).any(|of| all[of] > most[of] && own[of] >= most[of] / count)
+    }
+
     /// Another member asks this one, which is `me`.
     ///
     /// # Errors
@@ -258,15 +276,16 @@ impl Desk {
         admitted: Admitted,
         now: Tick,
     ) -> Result<Heard> {
-        let Admitted { frame, mut said, if_open, is_users } = admitted;
+        let Admitted { frame, mut said, if_open, user } = admitted;
         let (question, bytes) = Question::read(&frame)?;
         let begin = frame.frame.len() - bytes.len();
         let Question { id, life, number, past, what } = question;
         if id.by != from {
             return Err(malformed("a question in the name of another member"));
         }
+        self.askers.entry(from).or_default().hear(user, (life, past), now);
+        let has_much = user.is_some_and(|user| self.has_much((user, from), bytes.len()));
         let asker = self.askers.entry(from).or_default();
-        asker.hear(life, past, now);
         let (of, act) = match what {
             What::Begin(open) => {
                 if let Some(open) = open {
@@ -275,14 +294,14 @@ impl Desk {
                     (self.changed, self.begun) = (true, true);
                     let closed = before.difference(&asker.open);
                     self.closed.extend(closed.clone().map(|file| (Ino(file.counted()), from)));
-                    let closing = |file: &Number| closing(id, (life, number), *file, is_users);
+                    let closing = |file: &Number| closing(id, (life, number), *file, user);
                     self.ended.extend(closed.map(closing));
                 }
                 return Ok(Heard::Answer(self.answer((id, None), Ok((Done::Done, Vec::new())))));
             }
             What::File(file, act) => match in_anothers_name(file, &act, (from, me)) {
                 Some(wrong) => return Err(malformed(wrong)),
-                None if is_users => (file, act.stripping()),
+                None if user.is_some() => (file, act.stripping()),
                 None => (file, act),
             },
         };
@@ -290,9 +309,8 @@ impl Desk {
             let gone = || Error::new(ErrorKind::NotFound, "a file that has no name any more");
             said.get_or_insert_with(|| Err(gone()));
         }
-        if is_users && asker.has_much(bytes.len()) {
-            let context = "more under way than a user's server may have";
-            said = Some(Err(Error::new(ErrorKind::TooMany, context)));
+        if has_much && said.is_none() {
+            said = asker.refuses((id, of), &act);
         }
         if let Some(said) = said {
             let said = said.map(|done| (done, Vec::new()));
@@ -319,7 +337,7 @@ impl Desk {
         }
         asker.under_way.insert((id, file), bytes.len());
         let bytes = Payload::new(frame.frame, begin);
-        Ok(Heard::Job(Job { from, id, life, number, of, act, bytes, is_users }))
+        Ok(Heard::Job(Job { from, id, life, number, of, act, bytes, user }))
     }
 
     /// Does something, with nothing else of the same file done meanwhile but other reads.
@@ -412,62 +430,44 @@ impl Desk {
         let (pid, index, step, sequence) = (0, 0, 0, 0);
         let (started_ticks, session) = (0, Id::NOBODY);
         let id = Id { by: member, session, pid, started_ticks, index, sequence, step };
-        let closing = |file: &Number| closing(id, (asker.life, 0), *file, false);
+        let closing = |file: &Number| closing(id, (asker.life, 0), *file, None);
         self.ended.extend(asker.open.iter().map(closing));
     }
 }
 
-/// What is wrong with a question, if it is asked in another one's name, or of another one's file.
-fn in_anothers_name(file: Number, act: &Act, (from, me): (Member, Member)) -> Option<&'static str> {
-    match *act {
-        // Of a chunk that is here, whosever it is.
-        Act::ReadPart { .. } => None,
-        act if file.born() != owner(act, from, me) => {
-            Some("a question about a file of another member")
-        }
-        Act::Lock(lock) | Act::TestLock(lock) if lock.owner.by != from => {
-            Some("a lock in the name of another member")
-        }
-        Act::Fencing(owner, _) if owner.by != from => Some("a lock in the name of another member"),
-        Act::Update(attempt, _) if attempt.of.by != from => {
-            Some("a request in the name of another member")
-        }
-        Act::Lost { by, .. }
-        | Act::Borrow { by, .. }
-        | Act::Grow { by, .. }
-        | Act::Return { by, .. }
-        | Act::Offer { by, .. }
-        | Act::Accept { by, .. }
-        | Act::Kept { by, .. }
-            if by != from =>
-        {
-            Some("something in the name of another member")
-        }
-        _ => None,
-    }
-}
-
-/// Whose files may be asked about in this way: those of who is asked, but for one.
-fn owner(act: Act, from: Member, me: Member) -> Member {
-    if act.is_to_user() { from } else { me }
-}
-
 /// The job of a member that has closed a file without a word.
-fn closing(id: Id, (life, number): (u64, u64), of: Number, is_users: bool) -> Job {
+fn closing(id: Id, (life, number): (u64, u64), of: Number, user: Option<u32>) -> Job {
     let (act, bytes) = (Act::Close, Payload::default());
-    Job { from: id.by, id, life, number, of, act, bytes, is_users }
+    Job { from: id.by, id, life, number, of, act, bytes, user }
 }
 
 impl Asker {
-    /// Whether a question with so many bytes is one too many of one that is trusted with little.
-    fn has_much(&self, bytes: usize) -> bool {
-        let waiting: usize = self.under_way.values().sum();
-        let count = self.under_way.len() + self.answers.len() + self.open.len();
-        waiting + bytes > WAITING_MAX || self.under_way.len() >= UNDER_WAY_MAX || count >= KEPT_MAX
+    /// How much it has here: bytes to be written, questions under way, and all that is known of it.
+    fn has(&self) -> [usize; 3] {
+        let (waiting, under_way) = (self.under_way.values().sum(), self.under_way.len());
+        [waiting, under_way, under_way + self.answers.len() + self.open.len()]
+    }
+
+    /// What is said to a question of one that has too much under way. What is known is asked again;
+    /// and what is open may be closed: there is less then.
+    fn refuses(&self, (id, of): (Id, Number), act: &Act) -> Option<Result<Done>> {
+        let question = (id, Ino(of.counted()));
+        if self.answers.contains_key(&question) || self.under_way.contains_key(&question) {
+            return None;
+        }
+        match act {
+            Act::Close if self.open.contains(&of) => None,
+            Act::Close => Some(Ok(Done::Done)),
+            _ => {
+                let context = "more under way than a user's servers may have";
+                Some(Err(Error::new(ErrorKind::TooMany, context)))
+            }
+        }
     }
 
     /// What this process of the member says is over need not be remembered.
-    fn hear(&mut self, life: u64, past: u64, now: Tick) {
+    fn hear(&mut self, user: Option<u32>, (life, past): (u64, u64), now: Tick) {
+        self.user = user;
         if life != self.life {
             self.life = life;
             let old = self.answers.values_mut().filter(|known| known.until.is_none());

@@ -37,7 +37,7 @@ pub fn admit(state: &State, from: Member, frame: Payload) -> Result<Admitted> {
     };
     let (question, _) = Question::read(&frame)?;
     let is_own = |file: Number| members.is_some_and(|members| members.is_born_here(file));
-    let of_user = |frame| Admitted { is_users: true, ..Admitted::whole(frame) };
+    let of_user = |frame| Admitted { user: Some(user.user), ..Admitted::whole(frame) };
     match &question.what {
         What::Begin(Some(open)) => {
             let may = |file: &Number| {

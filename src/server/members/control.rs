@@ -15,8 +15,8 @@ use terral_format::wire::answering::Answers;
 use terral_format::wire::person::Person;
 use terral_format::wire::placement::{Placement, Role};
 use terral_format::wire::roster::{
-    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Rule,
-    Seat, Secret,
+    ADDRESSES_MAX, Certificate, Invitation, Key, Partition, Policy, REMOVED_MAX, Roster, Seat,
+    Secret,
 };
 use terral_format::{Error, ErrorKind, Result};
 use terral_network::tcp::public_half;
@@ -190,24 +190,14 @@ fn forget_unseated(roster: &mut Roster) {
     storage.for_each(|storage| storage.retain(|member| members.contains(member)));
 }
 
-/// Who is in no more, as far as this member knows, for a control that may have taken over.
+/// Who is in no more, as far as this member knows, for a control that may have taken over. What a
+/// user's server knows of that counts for nobody.
 pub fn gone(state: &State) -> Vec<(Member, Standing)> {
     let members = state.members.as_ref().filter(|members| members.may_have_another_control());
+    let members = members.filter(|members| !members.is_users());
     let seats = members.into_iter().flat_map(|members| members.roster().seats.iter());
     let gone = seats.filter(|seat| is_out(seat.standing));
     gone.map(|seat| (seat.member, seat.standing)).take(REMOVED_MAX).collect()
-}
-
-/// Whether this is said by who has taken over from the control that is known here, as somebody may
-/// in a pool.
-pub fn is_taken_over(state: &State, by: Member, rule: &Rule) -> bool {
-    let members = state.members.as_ref().filter(|members| members.is_of_any_pool());
-    let Some(members) = members else { return false };
-    let certificate = members.roster().certificate(by);
-    let is_trusted = certificate.is_some_and(|certificate| certificate.user.is_none())
-        && roles::is_believed(members.roster(), by);
-    let is_newer = rule.roster.version > members.roster().version;
-    members.control() != by && rule.control == Some(by) && is_trusted && is_newer
 }
 
 /// The control is this other member, as the registry of the pool says.

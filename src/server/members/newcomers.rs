@@ -10,6 +10,7 @@ use terral_format::ids::Member;
 use terral_format::wire::answering::{Answers, Newcomer};
 use terral_format::wire::roster::{Certificate, Invitation, Key, Roster};
 use terral_format::{Error, ErrorKind, Result};
+use terral_network::tcp::public_half;
 
 use super::certifying;
 use super::control::{self, Comes, MEMBERS_MAX, own_roster};
@@ -58,6 +59,22 @@ pub fn let_in(state: &mut State, by: Member, whom: &Newcomer, key: Key) -> Resul
     has_one_name(&roster, whom)?;
     let user = Some((whom.user.clone(), by, whom.login.clone()));
     control::come(state, roster, Comes { key, role: None, user })
+}
+
+/// An invitation by this server, whoever is the control as it is used: who asks no registry hears
+/// that here.
+///
+/// # Errors
+/// [`ErrorKind::Busy`] if this server is not reachable yet.
+pub fn by_this(state: &State, by_control: Invitation) -> Result<Invitation> {
+    let members = state.members.as_ref();
+    let own = members.and_then(|members| members.roster().seat(members.me()).cloned());
+    let own = own.filter(|own| !own.addresses.is_empty()).zip(members);
+    let late = || Error::new(ErrorKind::Busy, "the server does not listen yet: try again");
+    let (own, members) = own.ok_or_else(late)?;
+    let Invitation { root, control, .. } = by_control;
+    let (root, key) = (root.or(Some(control)), public_half(&members.partition().secret));
+    Ok(Invitation { root, control: own, key, ..by_control })
 }
 
 /// Refuses whom no server speaks for.

@@ -47,9 +47,10 @@ pub fn may_be_control(
 }
 
 /// Whether a member is believed that it is the control without a word of the registry: where there
-/// is an authority, only that.
+/// is an authority, only that; no user's server is.
 pub fn is_believed(roster: &Roster, member: Member) -> bool {
-    is_authority(roster, member) || !roster.authorities.iter().any(|other| roster.is_in(*other))
+    let has_authority = roster.authorities.iter().any(|other| roster.is_in(*other));
+    !roster.is_users(member) && (is_authority(roster, member) || !has_authority)
 }
 
 /// Who goes as a member is removed: itself, and all for whom it answers, as they are where it is.

@@ -14,14 +14,14 @@ use crate::core::left_out::{Step, does};
 use crate::core::state::State;
 use crate::deferred::applying;
 use crate::far::{holders, linking, places};
-use crate::members::control;
 use crate::members::moving as moves;
 use crate::members::role::Served;
 use crate::members::stepping::tell;
+use crate::members::{control, places as seats};
 use crate::naming::{creating, elsewhere};
 use crate::sharing::{
-    adrift, bodies, circles, departing, large, leasing, leaving, letting_go, moving, removal,
-    restoring, revoking, serving, transacting, unnamed, users,
+    adrift, bodies, circles, departing, guiding, large, leasing, leaving, letting_go, moving,
+    removal, restoring, revoking, serving, transacting, unnamed, users,
 };
 
 /// Does all that is to be done, and what that leads to. What cannot be done just now, as clients
@@ -119,10 +119,12 @@ pub fn hear(state: &mut State, input: Input) -> Result<()> {
         transacting::tick(state);
         large::give_back(state);
         departing::tick(state)?;
+        guiding::tick(state);
         circles::settle(state);
         leasing::tick(state);
         revoking::tick(state);
         control::expire(state);
+        seats::tick(state);
         state.members.iter_mut().for_each(|members| members.ask_control_again(now));
     }
     departing::leave_if_quiet(state);

@@ -28,6 +28,9 @@ pub mod restoring;
 mod returning;
 pub mod revoking;
 pub mod ruling;
+
+pub mod guiding;
+
 pub mod safety;
 pub mod serving;
 pub mod staying;

@@ -43,7 +43,7 @@ pub fn invite(state: &mut State, encoded: &[u8]) -> Result<Reply> {
     } else {
         let what = Control::Invites { key, whom: Box::new(whom) };
         match asks(state, (Matter::Comes(key), what))? {
-            Some(answer) => *answer?,
+            Some(answer) => newcomers::by_this(state, *answer?)?,
             None => return Err(waits(state, Matter::Comes(key))),
         }
     };

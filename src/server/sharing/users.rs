@@ -23,8 +23,10 @@ use terral_format::{Error, ErrorKind, Result};
 
 use crate::core::state::State;
 use crate::far::users::{be_plain, failed};
+use crate::members::places;
+use crate::members::role::Members;
 
-/// So many bytes of answers and the like may wait for a member to take them.
+/// So many bytes of answers and the like may wait for a user's servers to take them.
 const UNTAKEN_MAX: usize = 64 << 20;
 /// Most failures and conflicts that one says of itself.
 const TOLD_MAX: usize = 16;
@@ -79,13 +81,8 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
         return Ok(frame);
     };
     let from = (frame.from, &user);
-    let wants = wants(&frame);
-    if state.members.as_mut().is_some_and(|members| {
-        members.untaken(frame.from) > UNTAKEN_MAX || members.wants_too_much(frame.from, wants)
-    }) {
-        // Who does not take what he is told is told no more: it is heard once he has. So it is when
-        // what he wants is more than waits for one here.
-        (frame.messages, frame.renewed) = (Vec::new(), None);
+    if let Some(members) = &mut state.members {
+        hears_no_more(members, &mut frame);
     }
     let state = &*state;
     for message in &mut frame.messages {
@@ -294,13 +291,27 @@ fn is_named(child: &Child) -> bool {
     !odd && !name.iter().any(|byte| matches!(byte, b'/' | 0)) && child.text.len() <= TEXT_MAX
 }
 
-/// What a frame wants done: how many things, and how many bytes say so.
-fn wants(frame: &Frame) -> (usize, usize) {
-    let wants = frame.messages.iter().filter_map(|message| match message {
+/// Who does not take what he is told is told no more: it is heard once he has. So it is with what
+/// he wants that is more than waits for one here, and what he has said behind that, as all is taken
+/// in order; what is before it is what others may wait for.
+fn hears_no_more(members: &mut Members, frame: &mut Frame) {
+    let bytes = |message: &Message| match message {
         Message::Want { work, .. } => Some(work.bytes()),
         _ => None,
-    });
-    wants.fold((0, 0), |(count, bytes), its| (count + 1, bytes + its))
+    };
+    let heard = match members.is_told_enough(frame.from, UNTAKEN_MAX) {
+        true => 0,
+        false => {
+            let wants = frame.messages.iter().filter_map(bytes);
+            let taken = members.takes_wants(frame.from, wants);
+            let mut wants = frame.messages.iter().enumerate().filter(|it| bytes(it.1).is_some());
+            wants.nth(taken).map_or(frame.messages.len(), |(at, _)| at)
+        }
+    };
+    if heard < frame.messages.len() {
+        frame.messages.truncate(heard);
+        frame.renewed = None;
+    }
 }
 
 /// What such a member says of a directory that gets another path: it moves none, as the control
@@ -315,9 +326,13 @@ pub fn moves(state: &State, from: Member, said: Of) -> Option<Of> {
 /// What such a member says to the control.
 ///
 /// # Errors
-/// [`ErrorKind::Malformed`] if it says that it is elsewhere than on this machine: others would go
-/// there.
+/// [`ErrorKind::Malformed`] if it says that it is elsewhere than on its machine: others would go
+/// there; or what it is not for it to say.
 pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
+    let is_users = state.members.as_ref().is_some_and(|it| it.user_of(from).is_some());
+    if is_users && matches!(said, Control::Roster(_)) {
+        return Err(Error::new(ErrorKind::Malformed, "a user's server that says who is in"));
+    }
     if of(state, from).is_none() {
         return Ok(said);
     }
@@ -327,9 +342,9 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
         return Err(Error::new(ErrorKind::Malformed, "it says all the time that it has moved"));
     }
     match said {
-        // Others connect to what he says: to nothing of another machine's, or of the system's.
-        Control::Here(at) if at.iter().any(|at| !at.ip().is_loopback() || at.port() < 1024) => {
-            Err(Error::new(ErrorKind::Malformed, "a user's server at a place that is none of his"))
+        Control::Here(at) => {
+            places::may_be_at(state, from, &at)?;
+            Ok(Control::Here(at))
         }
         // Nobody else has what is his.
         Control::Hands(_) => Ok(Control::Hands(Vec::new())),

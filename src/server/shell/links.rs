@@ -26,13 +26,13 @@ use terral_transport::{boottime, long_buffers, process};
 use crate::core::state::State;
 use crate::far::desk::{Payload, Relay};
 use crate::far::{self, holders, linking};
-use crate::members::control;
 use crate::members::role::Members;
 use crate::members::telling::Telling;
 use crate::members::traffic::Traffic;
+use crate::members::{control, following};
 use crate::shared::Shared;
 use crate::sharing::{
-    carrying, departing, letting_go, letting_in, moving, restoring, ruling, users,
+    carrying, departing, guiding, letting_go, letting_in, moving, restoring, ruling, users,
 };
 use crate::shell::addresses;
 use crate::shell::parking::Parking;
@@ -80,8 +80,8 @@ pub struct Links<'s> {
     servers: BTreeMap<Member, ServerId>,
     /// Who is none any more: nothing of it is heard.
     removed: BTreeSet<Member>,
-    /// Who speaks for one user alone.
-    users: BTreeSet<Member>,
+    /// Who speaks for one user alone, and for whom.
+    users: BTreeMap<Member, u32>,
     ticked: Moment,
     /// When the control was asked last what time it has.
     asked: Moment,
@@ -149,7 +149,7 @@ impl<'s> Links<'s> {
             telling: Telling::default(),
             servers: BTreeMap::new(),
             removed: BTreeSet::new(),
-            users: BTreeSet::new(),
+            users: BTreeMap::new(),
             ticked,
             asked: ticked,
             is_told: false,
@@ -276,6 +276,7 @@ impl<'s> Links<'s> {
             let mut state = self.shared.lock_for_links();
             let now = state.world.now();
             state.members.iter_mut().for_each(|members| members.connects(with, true, now));
+            guiding::connected(&mut state, with);
             let control = state.members.as_ref().map(|members| members.control());
             (control, state.began.instance.0, control::gone(&state))
         };
@@ -397,9 +398,10 @@ impl<'s> Links<'s> {
         let question = far::users::admit(&state, from, question)?;
         drop(state);
         let (relaying, me) = self.relaying.as_ref().zip(me).ok_or_else(none)?;
-        if question.is_users && relaying.begins(from) {
+        if let Some(user) = question.user {
             let lane = relaying.clone();
-            threads::begin_one(move || lane.run_for(from))?;
+            let begin = || threads::begin_one(move || lane.run_for(user));
+            relaying.begins(user, from, begin)?;
         }
         let closed = relaying.push((me, from), question)?;
         if !closed.is_empty() {
@@ -454,9 +456,9 @@ impl<'s> Links<'s> {
         let mut state = self.shared.lock_for_links();
         let Some(members) = &state.members else { return Ok(()) };
         let (with, control, me) = (session.with, members.control(), members.me());
-        let (is_control, of_pool) = (control == me, members.is_of_any_pool());
+        let (is_control, may_change) = (control == me, members.may_get_another_control());
         match users::says(&mut state, with, said)? {
-            Control::Roster(rule) if control::is_taken_over(&state, with, &rule) => {
+            Control::Roster(rule) if following::is_taken_over(&state, with, &rule) => {
                 ruling::heard(&mut state, *rule)?;
             }
             Control::Roster(_) if is_control => {}
@@ -490,7 +492,7 @@ impl<'s> Links<'s> {
                 return Ok(());
             }
             // As the control says, this one goes on with them.
-            Control::Hands(directories) if is_control || of_pool => {
+            Control::Hands(directories) if is_control || may_change => {
                 departing::hands(&mut state, with, directories);
             }
             said if is_control && said.is_for_control() => self.is_told(&mut state, with, said)?,
@@ -498,10 +500,12 @@ impl<'s> Links<'s> {
             Control::Moving(said) => moving::heard(&mut state, with, said)?,
             Control::LettingGo(said) => letting_go::heard(&mut state, with, said)?,
             // Who says so may have heard before this member that this one is the control now: then
-            // it says it again.
-            said if of_pool && said.is_for_control() => {}
-            // By who is it no more, and has not heard so.
-            Control::Roster(_) if of_pool => {}
+            // it says it again; a user's server hears who is.
+            said if said.is_for_control() && (may_change || self.users.contains_key(&with)) => {
+                guiding::heard(&mut state, with, &said);
+            }
+            // By who is it no more, and has not heard so; or knows no more than this one.
+            Control::Roster(_) if may_change => {}
             _ => return Err(Error::new(ErrorKind::Malformed, "what only the control says")),
         }
         let done = carrying::resume(&mut state);

@@ -2,7 +2,7 @@
 //! clients of this server: of one file one question at a time, in the order in which they came, but
 //! for reads that follow each other.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,17 +29,17 @@ enum Lane {
     All,
     /// Those for which others may wait who keep all other threads waiting.
     Urgent,
-    /// Those of a user's server, who keeps nobody waiting but himself.
-    Of(Member),
+    /// Those of a user, who keeps nobody waiting but himself.
+    Of(u32),
 }
 
 impl Lane {
     fn has(self, job: &Job) -> bool {
         let urgent = job.act.is_urgent();
         match self {
-            Lane::All => urgent || !job.is_users,
+            Lane::All => urgent || job.user.is_none(),
             Lane::Urgent => urgent,
-            Lane::Of(member) => job.is_users && job.from == member && !urgent,
+            Lane::Of(user) => job.user == Some(user) && !urgent,
         }
     }
 }
@@ -62,8 +62,8 @@ struct Inner {
     looked: Tick,
     /// What is open elsewhere is just being told: what is opened after that must stay.
     keeping: bool,
-    /// Users' servers that have a thread.
-    lanes: BTreeSet<Member>,
+    /// Users that have a thread, each for these servers of his.
+    lanes: BTreeMap<u32, BTreeSet<Member>>,
     over: bool,
 }
 
@@ -141,7 +141,7 @@ impl Relaying {
         let (waiting, running, answers) = Default::default();
         let (desk, looks, keeping, over) = (Desk::new(life), false, false, false);
         let looked = world.now();
-        let lanes = BTreeSet::new();
+        let lanes = BTreeMap::new();
         let inner = Inner { desk, waiting, running, answers, looks, looked, keeping, lanes, over };
         let (inner, answered) = (Mutex::new(inner), Box::new(answered));
         let (work, urgent, users) = Default::default();
@@ -163,7 +163,7 @@ impl Relaying {
         (me, from): (Member, Member),
         question: Admitted,
     ) -> Result<Vec<(Ino, Member)>> {
-        let (now, is_users) = (self.world.now(), question.is_users);
+        let (now, is_users) = (self.world.now(), question.user.is_some());
         let mut inner = self.lock();
         let heard = inner.desk.hear((me, from), question, now)?;
         let (ended, closed) = (inner.desk.take_ended(), inner.desk.take_closed());
@@ -222,7 +222,9 @@ impl Relaying {
     pub fn removed(&self, member: Member) {
         let mut inner = self.lock();
         inner.desk.removed(member);
-        inner.lanes.remove(&member);
+        for servers in inner.lanes.values_mut() {
+            servers.remove(&member);
+        }
         let ended = inner.desk.take_ended();
         inner.waiting.extend(ended);
         drop(inner);
@@ -230,9 +232,31 @@ impl Relaying {
         self.users.notify_all();
     }
 
-    /// A thread is to do what a user's server asks, and nothing else. False: one does already.
-    pub fn begins(&self, member: Member) -> bool {
-        self.lock().lanes.insert(member)
+    /// A thread does what this server of a user asks, and his others, and nothing else: if none
+    /// does yet, one begins.
+    ///
+    /// # Errors
+    /// As those of that.
+    pub fn begins(
+        &self,
+        user: u32,
+        member: Member,
+        begin: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let is_new = {
+            let lanes = &mut self.lock().lanes;
+            let is_new = !lanes.contains_key(&user);
+            lanes.entry(user).or_default().insert(member);
+            is_new
+        };
+        if !is_new {
+            return Ok(());
+        }
+        // Without the lock: it takes it.
+        begin().inspect_err(|_| {
+            // He asks again in his next session.
+            self.lock().lanes.remove(&user);
+        })
     }
 
     /// The server leaves: the threads end, once they are through with what they are at.
@@ -311,15 +335,22 @@ impl Relaying {
         self.run_lane(Lane::Urgent, &self.urgent, |_| true);
     }
 
-    /// What another thread does until then, or until it is no member any more: what a user's server
-    /// asks, which waits for nothing but what its user waits for.
-    pub fn run_for(&self, member: Member) {
-        self.run_lane(Lane::Of(member), &self.users, |inner| inner.lanes.contains(&member));
+    /// What another thread does until then, or until no server of this user is a member any more:
+    /// what those ask, which wait for nothing but what he waits for.
+    pub fn run_for(&self, user: u32) {
+        self.run_lane(Lane::Of(user), &self.users, |inner| {
+            let goes_on = inner.lanes.get(&user).is_some_and(|servers| !servers.is_empty());
+            if !goes_on {
+                // Who begins from now on gets another thread.
+                inner.lanes.remove(&user);
+            }
+            goes_on
+        });
     }
 
-    fn run_lane(&self, lane: Lane, wait: &Condvar, goes_on: impl Fn(&Inner) -> bool) {
+    fn run_lane(&self, lane: Lane, wait: &Condvar, goes_on: impl Fn(&mut Inner) -> bool) {
         let mut inner = self.lock();
-        while !inner.over && goes_on(&inner) {
+        while !inner.over && goes_on(&mut inner) {
             match inner.next(lane) {
                 Some(job) => {
                     inner.runs(&job);

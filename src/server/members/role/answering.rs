@@ -13,8 +13,10 @@ use terral_format::{Error, ErrorKind, Result};
 use super::Members;
 use crate::core::world::Tick;
 use decided::Decided;
+use following::Following;
 
 mod decided;
+mod following;
 
 /// It is said again so often.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -51,6 +53,7 @@ pub(super) struct Answering {
     asked: BTreeMap<Matter, Asked>,
     /// Of the control.
     decided: Decided,
+    following: Following,
 }
 
 /// Whether it may be otherwise in a moment.

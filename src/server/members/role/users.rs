@@ -78,12 +78,23 @@ impl Members {
         number.born() == from || (self.are_for_one(number.born(), from) && decides())
     }
 
-    /// About how many bytes a member was told that it has not taken yet.
-    pub fn untaken(&self, member: Member) -> usize {
-        match &self.part {
-            Part::Runs(machine) => machine.untaken(member),
-            Part::Replayed(_) => 0,
-        }
+    /// Those that are in of a user's.
+    pub(super) fn servers_of(&self, user: u32) -> Vec<Member> {
+        let Part::Runs(machine) = &self.part else { return Vec::new() };
+        let is_his = |member: &Member| self.users.get(member).is_some_and(|of| of.user == user);
+        machine.durable().members().filter(is_his).collect()
+    }
+
+    /// Whether a user's server does not take what it is told: his were told more than so many bytes
+    /// that they have not taken, about, and this one its share of that.
+    pub fn is_told_enough(&self, member: Member, most: usize) -> bool {
+        let (Part::Runs(machine), Some(user)) = (&self.part, self.user_of(member)) else {
+            return false;
+        };
+        let own = machine.untaken(member);
+        let his = self.servers_of(user.user);
+        let share = most / his.len().max(1);
+        own >= share && his.into_iter().map(|its| machine.untaken(its)).sum::<usize>() > most
     }
 }
 

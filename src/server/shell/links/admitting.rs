@@ -32,8 +32,9 @@ impl Links<'_> {
         let seats = roster.seats.clone();
         let keys: BTreeMap<_, _> =
             roster.certificates.iter().map(|of| (of.member, of.key)).collect();
-        let users = roster.certificates.iter().filter(|of| of.user.is_some());
-        self.users = users.map(|of| of.member).collect();
+        let users = roster.certificates.iter();
+        let users = users.filter_map(|of| Some((of.member, of.user.as_ref()?.user)));
+        self.users = users.collect();
         drop(state);
         for Seat { member, standing, addresses } in seats {
             let Some(key) = keys.get(&member).copied() else { continue };

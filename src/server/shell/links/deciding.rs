@@ -21,11 +21,12 @@ impl Links<'_> {
                 state.members.iter_mut().for_each(|members| members.knows(with, version));
             }
             Control::Ask => self.telling.forget(with),
+            Control::Here(at) if self.users.contains_key(&with) => {
+                state.members.iter_mut().for_each(|members| members.says_where(with, at.clone()));
+            }
             Control::Here(_) | Control::Removed(_) | Control::Leaves if hands_over => {}
             Control::Here(addresses) => control::is_at(state, with, addresses)?,
-            Control::Removed(gone) if may_be_new && !self.users.contains(&with) => {
-                control::were_removed(state, with, gone)?;
-            }
+            Control::Removed(gone) if may_be_new => control::were_removed(state, with, gone)?,
             Control::Leaves => control::has_left(state, with)?,
             Control::Invites { .. } | Control::Gone { .. } | Control::Speaks(_) => {
                 letting_in::heard(state, with, said)?;

@@ -19,7 +19,7 @@ use crate::sharing::{departing, ruling};
 const LONG: usize = 64 << 10;
 /// So much memory of questions is kept for the next ones.
 const SPARE_MOST: usize = 8;
-/// So many bytes may wait for a user's server to read them, and so many frames.
+/// So many bytes may wait for a user's servers to read them, and so many frames.
 const UNREAD_MAX: (usize, usize) = (256 << 20, 65_536);
 /// What is longer goes in parts, so that others have their turn between them.
 const PART_BYTES: usize = 512 << 10;
@@ -182,21 +182,26 @@ impl Links<'_> {
         self.traffic.frame(frame.head.len() + frame.bytes.len());
         self.waiting.entry(to).or_default().push_back(frame);
         self.send_waiting(to);
-        if self.users.contains(&to) && self.is_not_read(to) {
+        if let Some(deaf) = self.users.get(&to).and_then(|user| self.is_not_read(*user, to)) {
             // What it still wants it asks for in the next session.
-            self.waiting.remove(&to);
-            self.sessions.get(&to).into_iter().for_each(|session| self.tcp.cut(*session));
+            self.waiting.remove(&deaf);
+            self.sessions.get(&deaf).into_iter().for_each(|session| self.tcp.cut(*session));
         }
     }
 
-    /// Whether more waits for a member than one that reads ever has waiting.
-    fn is_not_read(&self, member: Member) -> bool {
-        let Some(waiting) = self.waiting.get(&member) else { return false };
-        let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
+    /// Whether more waits for a user's servers, of which this is one, than for those that read:
+    /// then the one for which most waits.
+    fn is_not_read(&self, user: u32, one: Member) -> Option<Member> {
         // It is counted now and then.
-        let counts = waiting.len().is_multiple_of(64);
-        let many = || waiting.iter().map(bytes).sum::<usize>() > UNREAD_MAX.0;
-        waiting.len() > UNREAD_MAX.1 || (counts && many())
+        let counts = self.waiting.get(&one)?.len().is_multiple_of(64);
+        let his = self.waiting.iter().filter(|(of, _)| self.users.get(of) == Some(&user));
+        let frames: usize = his.clone().map(|(_, frames)| frames.len()).sum();
+        if !counts && frames <= UNREAD_MAX.1 {
+            return None;
+        }
+        let bytes = |frame: &Written| frame.head.len() + frame.bytes.len();
+        let its = his.map(|(of, all)| (*of, all.iter().map(bytes).sum::<usize>(), all.len()));
+        least_read(&its.collect::<Vec<_>>())
     }
 
     pub(super) fn send_waiting(&mut self, to: Member) {
@@ -223,5 +228,36 @@ impl Links<'_> {
             }
         }
         self.waiting.remove(&to);
+    }
+}
+
+/// Of these, with so many bytes and frames waiting for each, the one for which most waits of what
+/// is too much for all together; `None`: nothing is.
+fn least_read(its: &[(Member, usize, usize)]) -> Option<Member> {
+    let all = its.iter().fold((0, 0), |all, its| (all.0 + its.1, all.1 + its.2));
+    let most = match (all.0 > UNREAD_MAX.0, all.1 > UNREAD_MAX.1) {
+        (true, _) => its.iter().max_by_key(|(of, bytes, frames)| (*bytes, *frames, *of)),
+        (false, true) => its.iter().max_by_key(|(of, bytes, frames)| (*frames, *bytes, *of)),
+        (false, false) => None,
+    };
+    most.map(|(of, ..)| *of)
+}
+
+#[cfg(test)]
+mod tests {
+    use terral_format::ids::Member;
+
+    use super::{UNREAD_MAX, least_read};
+
+    #[test]
+    fn who_reads_what_is_long_goes_on_while_another_one_does_not_read_what_is_short() {
+        let [reads, deaf] = [1, 2].map(|number| Member::new(number).expect("few"));
+        let (bytes, frames) = UNREAD_MAX;
+        assert_eq!(least_read(&[(reads, 1 << 20, 1), (deaf, frames, frames)]), Some(deaf));
+        assert_eq!(least_read(&[(reads, 100, frames / 2), (deaf, bytes, 8)]), Some(deaf));
+        // Both are too many: whose bytes are, as they are what takes memory.
+        assert_eq!(least_read(&[(reads, 100, frames), (deaf, bytes + 1, 8)]), Some(deaf));
+        assert_eq!(least_read(&[(reads, bytes / 2, 1), (deaf, 100, frames - 1)]), None);
+        assert_eq!(least_read(&[]), None);
     }
 }

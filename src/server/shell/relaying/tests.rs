@@ -265,7 +265,9 @@ impl Relay for Stuck {
 
 #[test]
 fn a_users_server_that_waits_for_all_it_can_keeps_nobody_else_waiting() {
-    let [me, user, other, trusted] = [1, 2, 3, 4].map(|it| Member::new(it).expect("few"));
+    let [me, user, other, trusted, beside] =
+        [1, 2, 3, 4, 5].map(|it| Member::new(it).expect("few"));
+    let users = std::collections::BTreeMap::from([(user, 7), (other, 8), (beside, 7)]);
     let (relay, (told, hears)) = (Arc::new(Stuck::default()), mpsc::channel());
     let answered = move || told.send(()).expect("somebody hears");
     let relaying = Relaying::new(relay.clone(), Arc::new(Clock), 7, answered);
@@ -284,19 +286,26 @@ fn a_users_server_that_waits_for_all_it_can_keeps_nobody_else_waiting() {
         let what = What::File(Number::new(me, file).expect("few"), act);
         let question = Question { id, life: 6, number: file, past: 0, what };
         let frame = question.write(Vec::new()).map(Written::whole).expect("encodes");
-        let is_users = from != trusted;
-        let admitted = Admitted { is_users, ..Admitted::whole(framed(&frame)) };
+        let user = users.get(&from).copied();
+        let admitted = Admitted { user, ..Admitted::whole(framed(&frame)) };
         relaying.push((me, from), admitted).expect("a question");
     };
     std::thread::scope(|threads| {
         (0..THREADS).for_each(|_| drop(threads.spawn(|| relaying.run())));
-        for member in [user, other] {
-            assert!(relaying.begins(member) && !relaying.begins(member));
-            let relaying = &relaying;
-            threads.spawn(move || relaying.run_for(member));
+        for (member, user) in &users {
+            let (relaying, user) = (&relaying, *user);
+            let mut begun = 0;
+            (0..2).for_each(|_| {
+                let begin = || {
+                    threads.spawn(move || relaying.run_for(user));
+                    begun += 1;
+                    Ok(())
+                };
+                relaying.begins(user, *member, begin).expect("there is one");
+            });
+            assert_eq!(begun, usize::from(*member != beside), "one for each user");
         }
-        (100..120).for_each(|file| ask(user, file));
-        for (from, file) in [(trusted, 1), (other, 2), (trusted, 3), (other, 4)] {
+        let is_answered = |from: Member, file: u64| {
             ask(from, file);
             loop {
                 hears.recv_timeout(Duration::from_secs(30)).expect("it is answered");
@@ -304,6 +313,11 @@ fn a_users_server_that_waits_for_all_it_can_keeps_nobody_else_waiting() {
                     break;
                 }
             }
+        };
+        is_answered(beside, 5);
+        (100..120).for_each(|file| ask(user, file));
+        for (from, file) in [(trusted, 1), (other, 2), (trusted, 3), (other, 4)] {
+            is_answered(from, file);
         }
         *relay.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         relay.1.notify_all();
@@ -376,5 +390,33 @@ fn what_frees_memory_is_done_though_all_wait_for_memory() {
             left -= relaying.take_answers().len();
         }
         relaying.end();
+    });
+}
+
+#[test]
+fn who_gets_no_thread_gets_one_when_he_asks_again() {
+    let [me, from] = [1, 2].map(|number| Member::new(number).expect("few"));
+    let relaying = Relaying::new(Arc::new(Slow::default()), Arc::new(Clock), 7, || ());
+    let none = || terral_format::Error::new(terral_format::ErrorKind::System, "no thread");
+    (0..2).for_each(|_| {
+        let begun = relaying.begins(7, from, || Err(none()));
+        assert_eq!(begun, Err(none()), "nobody does it");
+    });
+    std::thread::scope(|threads| {
+        relaying
+            .begins(7, from, || {
+                threads.spawn(|| relaying.run_for(7));
+                Ok(())
+            })
+            .expect("there is one");
+        let frame = question(from, me, 1);
+        let admitted = Admitted { user: Some(7), ..Admitted::whole(framed(&frame)) };
+        relaying.push((me, from), admitted).expect("a question");
+        let until = std::time::Instant::now() + Duration::from_secs(30);
+        while relaying.take_answers().is_empty() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        relaying.end();
+        assert!(std::time::Instant::now() < until, "it is answered");
     });
 }

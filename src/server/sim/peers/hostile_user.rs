@@ -1,8 +1,6 @@
 //! What a user may have his server say that no server says: each is refused, or comes to nothing,
 //! and takes no more memory than it may.
 
-use std::net::SocketAddr;
-
 use terral_format::ids::{Ino, Member, NUMBERS, Number, Operation, ServerId, Thing};
 use terral_format::moment::Moment;
 use terral_format::wire::attributes::{Attributes, Kind};
@@ -25,6 +23,8 @@ use crate::far::desk::{Admitted, Desk, Heard, Payload};
 use crate::naming::elsewhere;
 use crate::sharing::{bodies, serving, user_wants, users};
 use crate::sim::client::{CREATE, READ};
+
+mod together;
 
 /// What bob's server sends.
 pub(super) fn frame(messages: Vec<Message>) -> Frame {
@@ -107,7 +107,7 @@ fn he_asks_in_nobody_elses_name_and_for_nothing_that_he_makes_up() {
 }
 
 #[test]
-fn he_moves_no_directory_and_is_on_this_machine() {
+fn he_moves_no_directory_and_hands_none_over() {
     let mut peers = house(13);
     let way = vec![(Number::new(member(0), 9).expect("few"), b"alice".to_vec())];
     let (id, from, to) = (1, b"alice".to_vec(), b"bob/alice".to_vec());
@@ -118,11 +118,6 @@ fn he_moves_no_directory_and_is_on_this_machine() {
             assert_eq!(users::moves(state, from, Of::Moves(Some(moving.clone()))), None);
         }
         assert_eq!(users::moves(state, member(2), Of::Rests(1)), Some(Of::Rests(1)));
-        let at = |at: &str| Control::Here(vec![at.parse::<SocketAddr>().expect("one")]);
-        assert!(users::says(state, member(2), at("127.0.0.1:7000")).is_ok());
-        for place in ["192.0.2.1:7000", "127.0.0.1:22"] {
-            assert!(users::says(state, member(2), at(place)).is_err(), "{place}");
-        }
         let numbers =
             (1 << 40..(1 << 40) + 1000).map(|it| Number::new(member(2), it).expect("one"));
         match users::says(state, member(2), Control::Hands(numbers.collect())) {
@@ -178,7 +173,7 @@ fn what_he_writes_takes_set_id_bits_off_though_he_says_that_he_is_root() {
             let frame = question(member(at), file, act);
             let admitted = roots(&mut peers, |state| far::users::admit(state, member(at), frame));
             let admitted = admitted.expect("a question");
-            assert!(admitted.said.is_none() && admitted.is_users == (at > 0));
+            assert!(admitted.said.is_none() && admitted.user.is_some() == (at > 0));
             let mut desk = Desk::new(1);
             // Of one that is trusted it is as he says.
             let heard = desk.hear((member(0), member(at)), admitted, Tick(0)).expect("a question");
@@ -357,7 +352,7 @@ fn he_has_so_much_under_way_and_no_more() {
     let mut desk = Desk::new(1);
     let mut hears = |sequence: u64, is_users: bool| {
         let frame = questions(member(2), file, act, sequence);
-        let admitted = Admitted { is_users, ..Admitted::whole(frame) };
+        let admitted = Admitted { user: is_users.then_some(BOB), ..Admitted::whole(frame) };
         desk.hear((member(0), member(2)), admitted, Tick(0)).expect("a question")
     };
     let asked = (0..20_000).take_while(|it| matches!(hears(*it, true), Heard::Job(_))).count();

@@ -34,6 +34,7 @@ mod entering;
 mod newcomers;
 mod passing_on;
 mod talking;
+mod users;
 mod waiting;
 
 pub(super) const AUTHORITY: Option<Role> = Some(Role::Authority);
@@ -99,6 +100,25 @@ struct Machine {
     asks: Option<(String, Secret, Lease)>,
     /// Why the last one has ended by itself.
     why: Option<String>,
+    /// It is a user's server, which asks no registry.
+    user: Option<users::Of>,
+}
+
+impl Machine {
+    fn new(role: Option<Role>) -> Self {
+        Machine {
+            role,
+            is_on: false,
+            is_still: false,
+            anew: false,
+            sim: None,
+            noted: None,
+            keeper: None,
+            asks: None,
+            why: None,
+            user: None,
+        }
+    }
 }
 
 /// All of them.
@@ -120,22 +140,11 @@ impl Pools {
     /// Machines of which servers are for that; nothing is started.
     pub(super) fn new(roles: &[Option<Role>]) -> Self {
         let clock = Arc::new(Virtual::new(1));
-        let machine = |role: &Option<Role>| Machine {
-            role: *role,
-            is_on: false,
-            is_still: false,
-            anew: false,
-            sim: None,
-            noted: None,
-            keeper: None,
-            asks: None,
-            why: None,
-        };
         Pools {
             registry: Trying::new(),
             keys: Keys::of("p"),
             dir: Scripted::new(move || crate::core::world::World::wall_ns(&*clock)),
-            machines: roles.iter().map(machine).collect(),
+            machines: roles.iter().copied().map(Machine::new).collect(),
             sessions: BTreeSet::new(),
             wrong: None,
             loses: None,
@@ -205,6 +214,7 @@ impl Pools {
     fn dies(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         (machine.keeper, machine.asks) = (None, None);
+        machine.user.iter_mut().for_each(|of| of.serves = false);
         if let Some(sim) = &mut machine.sim {
             let is_done = sim.moments.left.load(Ordering::SeqCst) == 0;
             if is_done && matches!(self.wrong, Some((with, Step::Record(_))) if with == at) {
@@ -216,7 +226,8 @@ impl Pools {
     }
 
     pub(super) fn is_serving(&self, at: usize) -> bool {
-        self.machines[at].keeper.is_some()
+        let machine = &self.machines[at];
+        machine.keeper.is_some() || machine.user.as_ref().is_some_and(|of| of.serves)
     }
 
     fn serving(&self) -> Vec<usize> {
@@ -254,13 +265,15 @@ impl Pools {
         for at in 0..self.machines.len() {
             let machine = &self.machines[at];
             let (is_on, is_still) = (machine.is_on, machine.is_still);
+            let is_users = machine.user.is_some();
             match self.is_serving(at) {
                 _ if !is_on || is_still => {
                     let sim = self.machines[at].sim.iter();
                     sim.for_each(|sim| sim.world.pass(Duration::from_secs(1)));
                 }
-                true if self.brings(at).is_some() => self.turns(at),
+                true if self.brings(at).is_some() && !is_users => self.turns(at),
                 true => {}
+                false if is_users => self.begins(at),
                 false => self.enters(at),
             }
         }
@@ -399,7 +412,7 @@ fn found(keys: &Keys, view: &View) -> Option<(Generation, Revision)> {
 }
 
 fn address(of: Member) -> Vec<std::net::SocketAddr> {
-    vec![([127, 0, 0, 1], 1000 + of.number()).into()]
+    vec![([127, 0, 0, 1], 2000 + of.number()).into()]
 }
 
 impl Pools {

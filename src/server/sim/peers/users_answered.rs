@@ -14,6 +14,7 @@ use crate::members::control;
 
 mod coming;
 mod numbers;
+mod places;
 mod saying;
 
 /// Root's servers of two machines, alice's and bob's on the second, and alice's on the first.

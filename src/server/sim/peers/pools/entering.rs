@@ -169,19 +169,7 @@ impl Way<'_> {
             list: "/nowhere".into(),
             machines: "/nowhere/machines".into(),
         };
-        let options = Options {
-            instance: "/nowhere".into(),
-            backing: None,
-            memory_bytes: 0,
-            spill: None,
-            ready_bytes: None,
-            partition,
-            pool: Some(pool.clone()),
-            listen: EVERYWHERE,
-            principals: None,
-            launcher: None,
-            among_users: false,
-        };
+        let options = Options { partition, pool: Some(pool.clone()), ..of_none() };
         if self.machine.sim.is_none() {
             let sim = Sim::sharing(self.drawn * 1000 + self.at as u64, &self.dir);
             arm(&sim, self.wrong, self.at);
@@ -209,4 +197,26 @@ impl Way<'_> {
         }
         Ok(())
     }
+}
+
+/// How a server is started that is of no partition.
+fn of_none() -> Options {
+    Options {
+        instance: "/nowhere".into(),
+        backing: None,
+        memory_bytes: 0,
+        spill: None,
+        ready_bytes: None,
+        partition: None,
+        pool: None,
+        listen: EVERYWHERE,
+        principals: None,
+        launcher: None,
+        among_users: false,
+    }
+}
+
+/// How one is that asks no registry, and becomes this.
+pub(super) fn of_no_pool(partition: Part) -> Options {
+    Options { partition: Some(partition), ..of_none() }
 }

@@ -31,7 +31,7 @@ fn key(of: u8) -> Key {
 }
 
 /// Three machines; the first one's is the control.
-fn pool() -> Pools {
+pub(super) fn pool() -> Pools {
     let mut pools = Pools::new(&[None; 4]);
     for at in [0, 1, 2] {
         pools.are_on(&[at]);
@@ -59,7 +59,7 @@ impl Pools {
     }
 
     /// Root's server of this machine is asked to have a server of a user let in.
-    fn invites(&mut self, at: usize, user: u32, of: u8) -> Option<Result<Invitation>> {
+    pub(super) fn invites(&mut self, at: usize, user: u32, of: u8) -> Option<Result<Invitation>> {
         let asked = frame::encode(&(whom(user), key(of))).expect("encodes");
         let said = self.at_door((at, 10 + of), |state| newcomers::invite(state, &asked))?;
         Some(said.and_then(|reply| match reply {

@@ -1,18 +1,20 @@
 //! What servers of a pool say to each other, as `shell/links` has it: who is in, who they are, what
 //! who leaves says, and frames of the protocol. Not here: what programs ask.
 
+use terral_format::Result;
 use terral_format::ids::Member;
 use terral_format::wire::roster::Control;
 use terral_partition::effect::Input;
 
-use super::{Pools, address};
+use super::{Pools, address, users};
 use crate::core::state::State;
-use crate::members::control;
-use crate::sharing::{carrying, departing, letting_go, letting_in, moving, ruling};
+use crate::members::{control, following};
+use crate::sharing::{carrying, departing, guiding, letting_go, letting_in, moving, ruling};
 
 /// What servers say to each other.
 impl Pools {
     pub(super) fn talk(&mut self) {
+        self.are_cut();
         let serving = self.serving();
         for from in &serving {
             for to in serving.iter().filter(|to| *to != from) {
@@ -38,11 +40,18 @@ impl Pools {
 
     /// Whether both are of one partition, and know each other.
     fn may_meet(&mut self, one: usize, other: usize) -> Option<(Member, Member)> {
+        let users = [one, other].map(|at| self.machines[at].user.is_some());
         let id = |state: &mut State| state.members.as_ref().map(|it| it.partition().id);
         let (ids, other_id) = (self.of(one, id)??, self.of(other, id)??);
         let ((me, _, mine), (other, _, theirs)) = (self.known(one)?, self.known(other)?);
         let know = mine.seat(other).is_some() && theirs.seat(me).is_some();
-        (ids == other_id && know).then_some((me, other))
+        let may = match users {
+            [false, false] => know,
+            [true, true] => false,
+            [true, false] => users::finds((me, &mine), (other, &theirs)),
+            [false, true] => users::finds((other, &theirs), (me, &mine)),
+        };
+        (ids == other_id && may).then_some((me, other))
     }
 
     /// One says to another what it does in their session, which begins if there is none.
@@ -56,6 +65,7 @@ impl Pools {
                 let done = self.of(at, |state| {
                     let now = state.world.now();
                     state.members.iter_mut().for_each(|it| it.connects(with, true, now));
+                    guiding::connected(state, with);
                     carrying::hear(state, Input::Connected(with))
                 });
                 if done.is_none() {
@@ -63,6 +73,34 @@ impl Pools {
                 }
             }
             self.sessions.insert(key);
+            self.claims((from, me), (to, with));
+            self.claims((to, with), (from, me));
+        }
+    }
+
+    /// A session begins: who takes the other for the control says to it which server he is.
+    fn claims(&mut self, (at, me): (usize, Member), (to, with): (usize, Member)) {
+        let takes = self.known(at).is_some_and(|(_, control, _)| control == with);
+        let is_control = self.known(to).is_some_and(|(is, control, _)| is == control);
+        if takes && !is_control {
+            self.of(to, |state| guiding::heard(state, me, &Control::Claims(1)));
+        }
+    }
+
+    /// Who is there no more has sessions with nobody.
+    fn are_cut(&mut self) {
+        for at in self.serving() {
+            let Some((.., roster)) = self.known(at) else { continue };
+            for with in roster.seats.iter().map(|seat| seat.member) {
+                let other = self.at_of(with);
+                let key = other.map(|other| (at.min(other), at.max(other)));
+                if key.is_none_or(|key| !self.sessions.contains(&key)) {
+                    self.of(at, |state| {
+                        let now = state.world.now();
+                        state.members.iter_mut().for_each(|it| it.connects(with, false, now));
+                    });
+                }
+            }
         }
     }
 
@@ -76,7 +114,7 @@ impl Pools {
         let Some(Some(rule)) = said else { return };
         let heard = self.of(to, |state| {
             let follows = state.members.as_ref().is_some_and(|it| it.control() == me);
-            if follows || control::is_taken_over(state, me, &rule) {
+            if follows || following::is_taken_over(state, me, &rule) {
                 ruling::heard(state, rule).expect("there is room");
                 carrying::resume(state).expect("it is logged");
                 return true;
@@ -91,7 +129,7 @@ impl Pools {
             let hands_over = state.members.as_ref().is_some_and(|it| it.is_handing_over());
             control::claims(state, with, with.number().into()).expect("it is that one");
             if !hands_over {
-                control::is_at(state, with, address(with)).expect("it is the control");
+                is_at(state, with);
                 control::were_removed(state, with, gone).expect("it is the control");
             }
             carrying::resume(state)
@@ -119,7 +157,13 @@ impl Pools {
 
     /// Whether this is lost with its session, as what is said of users' servers may be.
     fn is_lost_as_said(&mut self, said: &Control) -> bool {
-        let is_of_users = matches!(said, Control::Invites { .. } | Control::Invited { .. });
+        let is_of_users = matches!(
+            said,
+            Control::Invites { .. }
+                | Control::Invited { .. }
+                | Control::Roster(_)
+                | Control::Knows(_)
+        );
         let Some(left) = self.loses.as_mut().filter(|_| is_of_users) else { return false };
         *left -= 1;
         let is = *left == 0;
@@ -151,11 +195,7 @@ impl Pools {
                 continue;
             }
             if let Some(to) = self.at_of(to).filter(|to| self.may_meet(at, *to).is_some()) {
-                let heard = self.of(to, |state| match said {
-                    Control::Moving(said) => moving::heard(state, me, said),
-                    Control::LettingGo(said) => letting_go::heard(state, me, said),
-                    said => letting_in::heard(state, me, said),
-                });
+                let heard = self.of(to, |state| hears(state, me, said));
                 assert!(heard.is_none_or(|heard| heard.is_ok()));
             }
         }
@@ -166,5 +206,40 @@ impl Pools {
             }
         }
         any
+    }
+}
+
+/// Something that is said by itself, as `shell/links` hears it.
+fn hears(state: &mut State, from: Member, said: Control) -> Result<()> {
+    let Some(members) = &state.members else { return Ok(()) };
+    let (control, is_control) = (members.control(), members.control() == members.me());
+    match crate::sharing::users::says(state, from, said)? {
+        Control::Roster(rule) if following::is_taken_over(state, from, &rule) => {
+            ruling::heard(state, *rule)?;
+        }
+        Control::Roster(_) if is_control => {}
+        Control::Roster(rule) if control == from => ruling::heard(state, *rule)?,
+        Control::Roster(_) => {}
+        Control::Knows(version) if is_control => {
+            state.members.iter_mut().for_each(|members| members.knows(from, version));
+        }
+        said @ Control::Knows(_) => guiding::heard(state, from, &said),
+        Control::Moving(said) => moving::heard(state, from, said)?,
+        Control::LettingGo(said) => letting_go::heard(state, from, said)?,
+        said => letting_in::heard(state, from, said)?,
+    }
+    carrying::resume(state)
+}
+
+/// A member says to the control where it is.
+fn is_at(state: &mut State, with: Member) {
+    let members = state.members.as_ref().expect("a member");
+    if members.user_of(with).is_none() {
+        return control::is_at(state, with, address(with)).expect("it is the control");
+    }
+    let is_said = members.roster().seat(with).is_some_and(|it| it.addresses == address(with));
+    if !is_said {
+        let members = state.members.as_mut().expect("a member");
+        members.says_where(with, address(with));
     }
 }

@@ -11,7 +11,7 @@ use terral_registry::registry::{Change, Registry};
 
 use super::super::succeeding::of;
 use super::{AUTHORITY, Pools, Role, STORES};
-use crate::members::control;
+use crate::members::{control, following};
 
 /// More than are answered at a time.
 const MANY: u64 = 70;
@@ -143,11 +143,11 @@ fn what_a_storage_server_says_of_others_changes_nothing() {
     let mut rule = rule.expect("it is a member");
     (rule.control, rule.roster.version) = (Some(hostile), u64::MAX);
     for at in [2, 3, 4] {
-        let believes = pools.of(at, |state| control::is_taken_over(state, hostile, &rule));
+        let believes = pools.of(at, |state| following::is_taken_over(state, hostile, &rule));
         assert_eq!(believes, Some(false), "{at}");
     }
     rule.control = Some(authority);
-    let believes = pools.of(3, |state| control::is_taken_over(state, authority, &rule));
+    let believes = pools.of(3, |state| following::is_taken_over(state, authority, &rule));
     assert_eq!(believes, Some(true), "an authority is");
     assert!(!says(&mut pools, authority, other), "what an authority knows counts");
 }

@@ -8,7 +8,7 @@ use terral_format::{ErrorKind, Result};
 use terral_registry::registry::{Change, Registry};
 
 use super::{Three, member};
-use crate::members::control;
+use crate::members::{control, following};
 use crate::sharing::ruling;
 
 /// Three members that each have a key, and these of the authority.
@@ -25,7 +25,7 @@ impl Three {
         let said = self.peers.sims[by].with(|server| ruling::said(&server.lock())).flatten();
         let rule = said.expect("a member");
         let believes = self.peers.sims[at]
-            .with(|server| control::is_taken_over(&server.lock(), member(by), &rule));
+            .with(|server| following::is_taken_over(&server.lock(), member(by), &rule));
         believes.expect("it lives")
     }
 
