@@ -87,7 +87,6 @@ mod users_apart;
 
 mod users_beside;
 mod users_gone;
-mod users_leaving;
 mod users_of_machines;
 mod waiting;
 mod walks;

@@ -14,6 +14,8 @@ use super::users::{
 use super::{Peers, member};
 use crate::members::roles;
 
+mod leaving;
+
 /// Root's servers of two machines, and alice's; bob's, who is on the second one only.
 const ROOT: [usize; 2] = [0, 1];
 const HERS: [usize; 2] = [2, 3];

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{Peers, walk_all};
 use terral_format::ErrorKind;
 
-use super::dir::owes_nothing;
-use super::fencing::roster;
-use super::users::{ALICE, BOB, got, house_for, put, rename, set_mode, touches_only_roots};
+use super::super::dir::owes_nothing;
+use super::super::fencing::roster;
+use super::super::users::{ALICE, BOB, got, house_for, put, rename, set_mode, touches_only_roots};
+use super::super::{Peers, walk_all};
 use crate::sim::world::Virtual;
 
 /// Root's servers of two machines, and alice's; bob's, who is on the second one only.
