@@ -19,6 +19,27 @@ use std::time::{Duration, Instant};
 use all_users::{ALICE, BOB, Machine, gives, is_root, text};
 use rustix::process::Signal;
 
+/// A machine where alice has a file that others read.
+fn with_file(test: &str) -> Machine {
+    let machine = Machine::begin_known(test, &[("alice", ALICE, "/bin/sh")]);
+    machine.done(ALICE, "chmod 711 /terral/alice; echo one > /terral/alice/f");
+    machine.done(ALICE, "chmod 644 /terral/alice/f");
+    machine
+}
+
+/// Another user has it, and does not wait for long.
+fn is_read_soon(machine: &Machine) {
+    let begin = Instant::now();
+    assert_eq!(machine.done(BOB, "cat /terral/alice/f"), "one\n");
+    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+}
+
+/// All end, and it is in the permanent directory.
+fn brings_all(machine: Machine) {
+    let home = machine.end();
+    assert_eq!(fs::read_to_string(home.path().join("dir/alice/f")).expect("there"), "one\n");
+}
+
 #[test]
 fn one_that_is_killed_as_it_starts_is_an_error_or_comes_all_the_same() {
     if !is_root() {
@@ -91,17 +112,12 @@ fn a_server_that_was_killed_is_started_again_and_brings_what_it_owes() {
     if !is_root() {
         return;
     }
-    let machine = Machine::begin_known("again", &[("alice", ALICE, "/bin/sh")]);
-    machine.done(ALICE, "chmod 711 /terral/alice; echo one > /terral/alice/f");
-    machine.done(ALICE, "chmod 644 /terral/alice/f");
+    let machine = with_file("again");
     assert_eq!(machine.done(BOB, "cat /terral/alice/f"), "one\n");
     machine.kill(ALICE, "host");
     machine.kill(ALICE, "--instance-directory");
-    let begin = Instant::now();
-    assert_eq!(machine.done(BOB, "cat /terral/alice/f"), "one\n");
-    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
-    let home = machine.end();
-    assert_eq!(fs::read_to_string(home.path().join("dir/alice/f")).expect("there"), "one\n");
+    is_read_soon(&machine);
+    brings_all(machine);
 }
 
 #[test]
@@ -123,8 +139,7 @@ fn one_that_is_killed_as_all_end_is_begun_once_more_and_brings_what_it_owes() {
     let group = rustix::process::Pid::from_child(&writes);
     rustix::process::kill_process_group(group, Signal::KILL).expect("it runs");
     writes.wait().expect("ends");
-    let home = machine.end();
-    assert_eq!(fs::read_to_string(home.path().join("dir/alice/f")).expect("there"), "one\n");
+    brings_all(machine);
 }
 
 #[test]
@@ -132,9 +147,7 @@ fn one_whose_server_has_died_too_often_is_begun_anew() {
     if !is_root() {
         return;
     }
-    let machine = Machine::begin_known("often", &[("alice", ALICE, "/bin/sh")]);
-    machine.done(ALICE, "chmod 711 /terral/alice; echo one > /terral/alice/f");
-    machine.done(ALICE, "chmod 644 /terral/alice/f");
+    let machine = with_file("often");
     let of = |what: &str| -> Vec<u32> {
         let all = machine.processes(ALICE);
         all.iter().filter(|(_, line)| line.contains(what)).map(|(pid, _)| *pid).collect()
@@ -150,11 +163,8 @@ fn one_whose_server_has_died_too_often_is_begun_anew() {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-    let begin = Instant::now();
-    assert_eq!(machine.done(BOB, "cat /terral/alice/f"), "one\n");
-    assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
-    let home = machine.end();
-    assert_eq!(fs::read_to_string(home.path().join("dir/alice/f")).expect("there"), "one\n");
+    is_read_soon(&machine);
+    brings_all(machine);
 }
 
 #[test]

@@ -89,10 +89,7 @@ impl House {
     /// else nothing is to go on with what it had. `None`: one is being started.
     fn is_seated(&self, owner: u32) -> Option<bool> {
         let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return Some(false) };
-        let (word, me) = match invited(&seat)? {
-            Some(word) => word,
-            None => return Some(false),
-        };
+        let Some((word, me)) = invited(&seat)? else { return Some(false) };
         let is = self.says().is_none_or(|status| is_seated(&status, me));
         if !is {
             let mut chair = seat.try_lock().ok()?;
