@@ -3,7 +3,7 @@
 //! trusted with all, whoever that says is the control.
 //!
 //! Invariants: no user's server is believed, nor that one is the control; what is older than what
-//! is known changes nothing. Not here: who says it to whom (`sharing/following`).
+//! is known changes nothing. Not here: who says it to whom (`sharing/guiding`).
 
 use terral_format::ids::Member;
 use terral_format::wire::roster::{Roster, Rule};
