@@ -330,9 +330,13 @@ impl Decider {
     fn compact(&mut self, thing: Thing, cx: &Context<'_>) {
         let Some(entry) = self.entries.get(&thing) else { return };
         let is_own = matches!(entry.hold, Hold::Lent { to, recalled: false, .. } if to == cx.me);
+        let is_own = is_own && cx.is_born_here(thing);
+        // So it is without an entry, too.
+        let heir = cx.table.successor(thing.number().born());
+        let is_lost = matches!(entry.hold, Hold::Lost(of) if heir == Some((cx.me, Some(of))));
         let waits = !entry.queue.is_empty() || !entry.asked.is_empty() || !entry.later.is_empty();
         let idle = !waits && entry.changers.is_empty();
-        if is_own && idle && cx.is_born_here(thing) {
+        if idle && (is_own || is_lost) {
             self.entries.remove(&thing);
         }
     }

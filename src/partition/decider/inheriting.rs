@@ -121,6 +121,7 @@ impl Decider {
         for request in entry.queue.drain(..) {
             answer(out, &request, Err(Failure::Removed(member)));
         }
+        self.compact(thing, cx);
     }
 
     /// Somebody who must still be heard before this thing is decided.

@@ -4,7 +4,8 @@
 //! Invariants: nobody speaks for it who does not know of the removal, as what that member has
 //! answered before may be on its way to him. What a file is called is said by its home alone, if
 //! that is there. What only the dead one knew is in it no more: so it is written down that the
-//! directory was put together, and from whom.
+//! directory was put together, and from whom. Of what was a user's his other servers say it; root's
+//! say only where it is, as a directory of his may lie in one of root's.
 //!
 //! Not here: when it may be (`terral_partition`: not while a removed member may live), and files
 //! whose bytes are lost (`naming/lost`).
@@ -16,6 +17,7 @@ use terral_format::Result;
 use terral_format::disk::membership::Membership;
 use terral_format::ids::{Ino, Member, Number, ROOT, Thing};
 use terral_format::wire::attributes::{Attributes, Kind};
+use terral_format::wire::person::Person;
 use terral_format::wire::remembered::{Memory, Remember, Remembered};
 use terral_format::wire::things::Child;
 use terral_partition::effect::Input;
@@ -32,8 +34,9 @@ use crate::sharing::{bodies, moving, removal, users};
 const NAMES_BYTES: usize = 256 << 10;
 /// Who does not answer is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
-/// What a directory looks like whose looks nobody knows.
+/// What a directory looks like whose looks nobody knows; and where there are other users.
 const MODE: u32 = 0o755;
+const MODE_AMONG_USERS: u32 = 0o700;
 
 /// A lost thing is wanted: a directory's names are asked for, all else is here.
 pub fn begin(state: &mut State, thing: Thing, of: Member) -> Result<()> {
@@ -52,11 +55,17 @@ fn gather(state: &mut State, thing: Thing, of: Option<Member>) -> Result<()> {
     if members.restoring().get(&thing).is_some_and(|known| known.of.is_some() || of.is_none()) {
         return Ok(());
     }
-    // What a user's server says of it does not count.
-    let others = members.others().into_iter().filter(|other| members.is_ours(*other));
-    let (since, others) = (state.world.now(), others.collect::<Vec<_>>());
-    let waits = others.into_iter().map(|other| (other, Vec::new())).collect();
-    let restoring = Restoring { of, since, asked: since, waits, known: Vec::new() };
+    // What another user's server says of it does not count.
+    let (ours, strangers): (Vec<_>, Vec<_>) =
+        members.others().into_iter().partition(|other| members.is_ours(*other));
+    let place = members.place(thing.number());
+    let has_place = place.is_some_and(|ino| state.names.path(ino).is_some());
+    let roots =
+        strangers.into_iter().filter(|other| !has_place && members.user_of(*other).is_none());
+    let (since, known) = (state.world.now(), Vec::new());
+    let places = roots.collect();
+    let waits = ours.into_iter().map(|other| (other, Vec::new())).collect();
+    let restoring = Restoring { of, since, asked: since, waits, places, known };
     members.restoring().insert(thing, restoring);
     ask(state, thing);
     conclude(state, thing)
@@ -78,7 +87,8 @@ fn ask(state: &mut State, thing: Thing) {
     let Some(restoring) = members.restoring().get_mut(&thing) else { return };
     restoring.asked = now;
     let directory = thing.number();
-    let waits: Vec<_> = restoring.waits.clone().into_iter().collect();
+    let places = restoring.places.iter().map(|other| (*other, Vec::new()));
+    let waits: Vec<_> = restoring.waits.clone().into_iter().chain(places).collect();
     for (other, after) in waits {
         members.says_of_memory(other, Memory::Asks(Remember { epoch, directory, after }));
     }
@@ -99,13 +109,20 @@ pub fn heard(state: &mut State, from: Member, memory: Memory) -> Result<()> {
             if is_moving(state) {
                 return Ok(());
             }
-            let said = remembered(state, asked.directory, asked.after);
+            let said = match users::of(state, from) {
+                Some(user) => place_for(state, &user, asked.directory),
+                None => remembered(state, asked.directory, asked.after),
+            };
             let said = Memory::Says(said);
             state.members.iter_mut().for_each(|members| members.says_of_memory(from, said.clone()));
         }
         Memory::Says(said) => {
             let thing = Thing::Directory(said.directory);
             let Some(restoring) = members.restoring().get_mut(&thing) else { return Ok(()) };
+            if restoring.places.remove(&from) {
+                restoring.known.push((from, only_place(said)));
+                return conclude(state, thing);
+            }
             if restoring.waits.get(&from) != Some(&said.after) {
                 return Ok(());
             }
@@ -136,6 +153,7 @@ pub fn tick(state: &mut State) -> Result<()> {
     let mut late = Vec::new();
     for (thing, restoring) in members.restoring().iter_mut() {
         restoring.waits.retain(|other, _| others.contains(other));
+        restoring.places.retain(|other| others.contains(other));
         late.push((*thing, is_past(restoring, now), now.since(restoring.asked) > AGAIN));
     }
     for (thing, is_over, again) in late {
@@ -156,6 +174,7 @@ pub fn tick(state: &mut State) -> Result<()> {
 fn gives_up(state: &mut State, thing: Thing) {
     let has_path = bodies::inode_of(state, thing).map(|inode| state.names.path(inode.ino));
     let Some(members) = &mut state.members else { return };
+    members.is_sought_no_more(thing);
     match members.restoring().remove(&thing) {
         Some(Restoring { of: None, .. }) => {
             members.is_silent_on(thing);
@@ -170,7 +189,7 @@ fn gives_up(state: &mut State, thing: Thing) {
 }
 
 fn is_past(restoring: &Restoring, now: Tick) -> bool {
-    !restoring.waits.is_empty() && now.since(restoring.since) > Terms::USUAL.patience
+    !restoring.is_heard() && now.since(restoring.since) > Terms::USUAL.patience
 }
 
 /// What the tables here have of a directory.
@@ -196,6 +215,23 @@ fn remembered(state: &State, directory: Number, after: Vec<u8>) -> Remembered {
         names.push((child, seen));
     }
     Remembered { directory, after, way, attributes, names, last }
+}
+
+/// Where a directory of this user's is, for his server: if he may come there.
+fn place_for(state: &State, user: &Person, directory: Number) -> Remembered {
+    let place = state.members.as_ref().and_then(|members| members.place(directory));
+    let place = place.filter(|ino| {
+        let above = state.names.above(*ino);
+        above.is_some_and(|above| state.names.may_search(user, above))
+    });
+    let way = place.and_then(|ino| way_of(state, ino)).unwrap_or_default();
+    let (after, attributes, names) = Default::default();
+    Remembered { directory, after, way, attributes, names, last: true }
+}
+
+fn only_place(said: Remembered) -> Remembered {
+    let (after, attributes, names) = Default::default();
+    Remembered { after, attributes, names, last: true, ..said }
 }
 
 /// Whether anybody has looked at it.
@@ -230,14 +266,19 @@ fn conclude(state: &mut State, thing: Thing) -> Result<()> {
         return Ok(());
     }
     let Some(members) = &mut state.members else { return Ok(()) };
-    if members.restoring().get(&thing).is_none_or(|restoring| !restoring.waits.is_empty()) {
+    if members.restoring().get(&thing).is_none_or(|restoring| !restoring.is_heard()) {
         return Ok(());
     }
     let Some(restoring) = members.restoring().remove(&thing) else { return Ok(()) };
+    members.is_sought_no_more(thing);
     let me = members.me();
     let own = all_remembered(state, thing.number());
     let told = restoring.known.iter().cloned();
     let known: Vec<_> = own.into_iter().map(|own| (me, own)).chain(told).collect();
+    if restoring.of.is_some() && is_nowhere(state, thing, &known) {
+        tell(state, Input::Restored { thing, is: false });
+        return Ok(());
+    }
     let ino = place_of(state, thing.number(), &known)?;
     let looks = known.iter().filter_map(|(_, said)| said.attributes);
     let mut looks = looks.max_by_key(|attributes| attributes.changed_ns);
@@ -285,6 +326,15 @@ fn all_remembered(state: &State, directory: Number) -> Vec<Remembered> {
             return all;
         }
     }
+}
+
+/// Whether nobody knows anything of a directory that was inherited, and users may make up: that is
+/// no way to have one come to be.
+fn is_nowhere(state: &State, thing: Thing, known: &[(Member, Remembered)]) -> bool {
+    let says = |said: &Remembered| !said.way.is_empty() || !said.names.is_empty();
+    let is_known =
+        known.iter().any(|(_, said)| says(said)) || bodies::inode_of(state, thing).is_ok();
+    state.is_among_users() && !is_known
 }
 
 /// Where it is in the tables, and what leads there if somebody knows.
@@ -383,13 +433,26 @@ fn is_as_it_was_seen(state: &mut State, ino: Ino, seen: Option<Attributes>) {
         (None, Some(now)) if now.mode == 0 => {
             let time_ns = state.storage.time_ns();
             let (modified_ns, changed_ns) = (time_ns, time_ns);
-            // Whose all is here.
-            let (uid, gid) = state.attributes(ROOT).map_or((0, 0), |root| (root.uid, root.gid));
-            Attributes { mode: MODE, uid, gid, modified_ns, changed_ns, ..now }
+            let (mode, uid, gid) = unseen(state);
+            Attributes { mode, uid, gid, modified_ns, changed_ns, ..now }
         }
         _ => return,
     };
     if Some(looks) != now {
         state.record(Membership::Looks { attributes: looks });
+    }
+}
+
+/// Bits, owner and group of a directory whose looks nobody knows.
+fn unseen(state: &State) -> (u32, u32, u32) {
+    let members = state.members.as_ref().filter(|_| state.is_among_users());
+    match members.and_then(|members| members.user_of(members.me())) {
+        Some(user) => (MODE_AMONG_USERS, user.user, user.group),
+        None => {
+            // Whose all is here.
+            let owner = state.attributes(ROOT).map_or((0, 0), |root| (root.uid, root.gid));
+            let mode = if state.is_among_users() { MODE_AMONG_USERS } else { MODE };
+            (mode, owner.0, owner.1)
+        }
     }
 }

@@ -84,8 +84,7 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
     if let Some(members) = &mut state.members {
         hears_no_more(members, &mut frame);
     }
-    let state = &*state;
-    for message in &mut frame.messages {
+    for message in &frame.messages {
         if let Message::Want { operation, thing, .. } = message {
             if operation.by != frame.from || operation.number >= NUMBERS {
                 let what = "an operation in the name of another member";
@@ -96,12 +95,11 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
             if matches!(thing, Thing::Chunk(..)) || (own && !matches!(thing, Thing::File(_))) {
                 return Err(Error::new(ErrorKind::Malformed, "what nobody wants so"));
             }
-            // Nothing is kept for each thing that he makes up.
-            let nothing = state.members.as_ref().and_then(|it| Number::new(it.me(), NUMBERS - 1));
-            if let Some(nothing) = nothing.filter(|_| is_unheard_of(state, *thing)) {
-                *thing = Thing::File(nothing);
-            }
         }
+    }
+    wants_what_is(state, &user, &mut frame);
+    let state = &*state;
+    for message in &mut frame.messages {
         asks_as(message, &user)?;
         match message {
             Message::Show { thing, body: Some(body), .. } => {
@@ -134,6 +132,53 @@ pub fn admit(state: &mut State, mut frame: Frame) -> Result<Frame> {
 
 fn is_own(state: &State, member: Member) -> bool {
     state.members.as_ref().is_some_and(|members| members.me() == member)
+}
+
+/// What becomes of a want of something of which nothing is known here.
+enum Unknown {
+    /// Nothing is kept for each that somebody makes up: this stands for all.
+    Nothing(Number),
+    /// It may be known elsewhere, and is looked for: this server has inherited it.
+    Sought,
+}
+
+fn unknown(state: &State, thing: Thing) -> Option<Unknown> {
+    let members = state.members.as_ref().filter(|_| is_unheard_of(state, thing))?;
+    let (me, born) = (members.me(), thing.number().born());
+    let is_inherited = born != me && members.decider(thing) == Some(me);
+    let is_inherited = is_inherited && members.are_for_one(me, born);
+    let may_live = is_inherited && members.may_one_live(born);
+    let is_directory = matches!(thing, Thing::Directory(_));
+    if is_inherited && !may_live && is_directory && members.has_died(born) {
+        return Some(Unknown::Sought);
+    }
+    // What somebody may still have who was removed is lost, and not missing.
+    let of = if may_live { born } else { me };
+    Number::new(of, NUMBERS - 1).map(Unknown::Nothing)
+}
+
+/// What he wants is wanted of what there is. What is looked for for him, and is too much at a time,
+/// he says again, and all behind it.
+fn wants_what_is(state: &mut State, user: &Person, frame: &mut Frame) {
+    let (mut heard, now) = (frame.messages.len(), state.world.now());
+    for (at, message) in frame.messages.iter_mut().enumerate() {
+        let Message::Want { thing, .. } = message else { continue };
+        match unknown(state, *thing) {
+            None => {}
+            Some(Unknown::Nothing(number)) => *thing = Thing::File(number),
+            Some(Unknown::Sought) => {
+                let mut members = state.members.iter_mut();
+                if !members.all(|members| members.may_seek(user.user, *thing, now)) {
+                    heard = at;
+                    break;
+                }
+            }
+        }
+    }
+    if heard < frame.messages.len() {
+        frame.messages.truncate(heard);
+        frame.renewed = None;
+    }
 }
 
 /// Whether no such thing is known here, and it stands for nothing else.
@@ -359,12 +404,17 @@ pub fn says(state: &mut State, from: Member, said: Control) -> Result<Control> {
     }
 }
 
-/// What such a member asks, or says, of a directory that a dead one had: it is told nothing, and
-/// knows nothing.
+/// What such a member asks, or says, of a directory that a dead one had: root's servers tell it
+/// where one of its user's is, and it knows nothing.
 pub fn remembers(state: &State, from: Member, memory: Memory) -> Option<Memory> {
     match memory {
         memory if of(state, from).is_none() => Some(memory),
-        Memory::Asks(_) => None,
+        Memory::Asks(asked) => {
+            let members = state.members.as_ref()?;
+            let is_his = members.are_for_one(asked.directory.born(), from);
+            let tells = is_his && members.user_of(members.me()).is_none();
+            tells.then_some(Memory::Asks(asked))
+        }
         Memory::Says(Remembered { directory, after, .. }) => Some(Memory::Says(Remembered {
             directory,
             after,

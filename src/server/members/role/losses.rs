@@ -3,6 +3,7 @@
 //! Not here: how that is done (`sharing/restoring`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use terral_format::disk::partition::{Standing, Verdict};
 use terral_format::ids::{Epoch, Ino, Member, Thing};
@@ -22,9 +23,24 @@ pub struct Restoring {
     pub asked: Tick,
     /// Who has not said all, and after which name he is to go on.
     pub waits: BTreeMap<Member, Vec<u8>>,
+    /// Who is asked beside them where it is, and nothing else, until somebody has said it.
+    pub places: BTreeSet<Member>,
     /// What they know, and who says it.
     pub known: Vec<(Member, Remembered)>,
 }
+
+impl Restoring {
+    /// Whether nobody is to say anything more.
+    pub fn is_heard(&self) -> bool {
+        let is_placed = || self.known.iter().any(|(_, said)| !said.way.is_empty());
+        self.waits.is_empty() && (self.places.is_empty() || is_placed())
+    }
+}
+
+/// So many directories that nobody here knows are looked for at a time for one user.
+const SOUGHT_EACH: usize = 8;
+/// Nobody waits longer for one of them.
+const SOUGHT: Duration = Duration::from_secs(60);
 
 /// What went with dead members.
 #[derive(Default)]
@@ -38,6 +54,8 @@ pub(super) struct Losses {
     /// did not for long.
     heard: BTreeSet<Thing>,
     silent: BTreeSet<Thing>,
+    /// Directories that another user wants, and nobody here knows: whom it is, and since when.
+    sought: BTreeMap<Thing, (u32, Tick)>,
     /// This server was removed before this process began: it is here to bring what is left.
     pub(super) began_put_out: bool,
 }
@@ -70,6 +88,38 @@ impl Members {
     /// Whether something is.
     pub fn is_restoring(&self) -> bool {
         !self.losses.restoring.is_empty()
+    }
+
+    /// Whether a directory that nobody here knows is looked for now, as this user wants it: a few
+    /// of each are.
+    pub fn may_seek(&mut self, user: u32, thing: Thing, now: Tick) -> bool {
+        let sought = &mut self.losses.sought;
+        sought.retain(|_, (_, since)| now.since(*since) < SOUGHT);
+        let his = sought.values().filter(|(of, _)| *of == user).count();
+        let may = sought.contains_key(&thing) || his < SOUGHT_EACH;
+        if may {
+            sought.entry(thing).or_insert((user, now));
+        }
+        may
+    }
+
+    /// It is not any more.
+    pub fn is_sought_no_more(&mut self, thing: Thing) {
+        self.losses.sought.remove(&thing);
+    }
+
+    /// Whether a member of the group of this one was removed, and may live.
+    pub fn may_one_live(&self, group_of: Member) -> bool {
+        let fenced =
+            |standing| matches!(standing, Standing::Removed { verdict: Verdict::Fenced, .. });
+        let mut seats = self.roster().seats.iter().filter(|seat| fenced(seat.standing));
+        seats.any(|seat| self.are_for_one(seat.member, group_of))
+    }
+
+    /// Whether what only a member had may be put together: it has died with it.
+    pub fn has_died(&self, member: Member) -> bool {
+        let is = self.standing(member);
+        matches!(is, Some(Standing::Removed { verdict: Verdict::Dead, .. }))
     }
 
     /// Others are to be asked what they know of a directory: its place in the tree, and how its

@@ -34,7 +34,7 @@ pub(super) fn frame(messages: Vec<Message>) -> Frame {
     Frame { from, server, epoch, taken, before, messages, sent, renewed, renew }
 }
 
-fn want(number: u64, by: Member, thing: Thing) -> Message {
+pub(super) fn want(number: u64, by: Member, thing: Thing) -> Message {
     let person = Person::default();
     let look = By { person, what: Look::Attributes }.body().expect("fits");
     Message::Want { operation: Operation { by, number }, thing, work: Work::Look(look) }

@@ -15,6 +15,7 @@ use super::{Peers, member};
 use crate::members::roles;
 
 mod leaving;
+mod whereabouts;
 
 /// Root's servers of two machines, and alice's; bob's, who is on the second one only.
 const ROOT: [usize; 2] = [0, 1];
