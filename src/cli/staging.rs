@@ -47,9 +47,15 @@ fn staged(directory: &Path) -> Option<String> {
                 let foreign = foreign(&path)?;
                 Some(format!("{shown} stays: it has {foreign} in it, which is not Terral's"))
             }
+            // Who serves all users has made it for this one, and takes it away.
+            Err((ErrorKind::PermissionDenied, _)) if is_others(directory, user) => None,
             Err((_, error)) => Some(format!("{shown} could not be removed: {error}")),
         }
     })
+}
+
+fn is_others(directory: &Path, user: u32) -> bool {
+    fs::metadata(directory).is_ok_and(|found| found.uid() != user)
 }
 
 /// The first name in it that is not of a version on its way.

@@ -159,7 +159,11 @@ fn changed(
     let unfinished = |inode: &Inode| {
         inode.is(flag::REWRITTEN) || inode.is(flag::INTENT) || inode.is(flag::CONTESTED)
     };
-    for inode in state.names.inodes().filter(|inode| is_known(inode) && !unfinished(inode)) {
+    // What is another user's his server looks at, as he.
+    let owner = state.owner().filter(|_| state.is_among_users());
+    let is_others = |inode: &Inode| owner.is_some_and(|owner| inode.uid != owner);
+    let looked = |inode: &Inode| is_known(inode) && !unfinished(inode) && !is_others(inode);
+    for inode in state.names.inodes().filter(looked) {
         let Some(path) = state.names.path(inode.ino).filter(|path| !path.is_empty()) else {
             continue;
         };
