@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -39,6 +39,8 @@ pub struct Machine {
     pub server: Child,
     /// Users beside those of all tests.
     pub more: Vec<u32>,
+    /// The system knows some by their names there.
+    knows: bool,
 }
 
 pub fn set(path: &Path, owner: u32, mode: u32) {
@@ -125,22 +127,25 @@ impl Machine {
         set(&dir.join("alice/before"), ALICE, 0o600);
         prepare(home.path());
         let name = format!("users-{test}-{}", std::process::id());
-        let server = Machine::serve(home.path(), &name, users);
-        let more = users.iter().map(|(_, user, _)| *user).collect();
-        Machine { home, name, server, more }
-    }
-
-    fn serve(home: &Path, name: &str, users: &[(&str, u32, &str)]) -> Child {
-        let mut command = Command::new(home.join("terral"));
-        if !users.is_empty() {
+        let knows = !users.is_empty();
+        if knows {
             let line = |(name, user, shell): &(&str, u32, &str)| {
                 format!("{name}:x:{user}:{user}::/:{shell}\n")
             };
             let known = fs::read_to_string("/etc/passwd").expect("there");
             let all = [known, users.iter().map(line).collect()].concat();
-            fs::write(home.join("passwd"), all).expect("writes");
-            fs::copy("/etc/group", home.join("group")).expect("copies");
-            asks(home);
+            fs::write(home.path().join("passwd"), all).expect("writes");
+            fs::copy("/etc/group", home.path().join("group")).expect("copies");
+            asks(home.path());
+        }
+        let server = Machine::serve(home.path(), &name, knows);
+        let more = users.iter().map(|(_, user, _)| *user).collect();
+        Machine { home, name, server, more, knows }
+    }
+
+    fn serve(home: &Path, name: &str, knows: bool) -> Child {
+        let mut command = Command::new(home.join("terral"));
+        if knows {
             // Root may have more than others: what its server has none gets by a stranger's look.
             let script = "for most in core=unlimited memlock=unlimited rtprio=9 nice=30; do \
                           prlimit --pid $$ --$most 2>/dev/null; done; \
@@ -170,6 +175,34 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(5));
         }
         server
+    }
+
+    /// Another process of root's begins on what the one before has left.
+    pub fn begin_again(&mut self) {
+        // Where it was there is none now.
+        let _ = fs::remove_file(Path::new("/run/terral").join(&self.name));
+        self.server = Machine::serve(self.home.path(), &self.name, self.knows);
+    }
+
+    /// All processes are killed, and their memory is left.
+    pub fn crash(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let begin = Instant::now();
+        // One starts another one again until it is gone itself.
+        while self.users().into_iter().any(|user| !self.processes(user).is_empty()) {
+            assert!(begin.elapsed() < PATIENCE, "they do not end");
+            for (pid, _) in self.users().into_iter().flat_map(|user| self.processes(user)) {
+                let _ = kill_process(Pid::from_raw(pid as i32).expect("one"), Signal::KILL);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Root's server, without what starts it.
+    pub fn roots_server(&self) -> Option<u32> {
+        let all = processes_of(&self.name, 0).into_iter();
+        all.filter(|(_, line)| line.contains("--instance-directory")).map(|(pid, _)| pid).next()
     }
 
     pub fn dir(&self, path: &str) -> PathBuf {
@@ -240,11 +273,15 @@ impl Machine {
         self.signal(user, what, Signal::KILL);
     }
 
+    /// How all end that are told to.
+    pub fn ended(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.server), Signal::TERM).expect("it runs");
+        self.server.wait().expect("ends")
+    }
+
     /// Ends all, and has all in the permanent directory.
     pub fn end(mut self) -> tempfile::TempDir {
-        let pid = rustix::process::Pid::from_child(&self.server);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        let ended = self.server.wait().expect("ends");
+        let ended = self.ended();
         assert!(ended.success(), "{ended}");
         for user in self.users() {
             assert!(!self.instance(user).exists(), "{user}'s memory is left");

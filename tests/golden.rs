@@ -137,7 +137,7 @@ fn what_servers_say_to_each_other() {
 
 #[test]
 fn what_servers_of_a_pool_leave_for_each_other() {
-    hold("pool-6.bin", &golden_pool::records().expect("encodes"));
+    hold("pool-7.bin", &golden_pool::records().expect("encodes"));
 }
 
 #[test]

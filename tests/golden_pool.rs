@@ -40,6 +40,7 @@ pub fn membership() -> Membership {
         placement: placement(),
         authorities: vec![Member::LEAST],
         answers: vec![(Member::LEAST, answers().by)],
+        users: vec![(Member::LEAST, 1001)],
         pool: Some(status()),
     }
 }
@@ -57,7 +58,7 @@ pub fn status() -> PoolStatus {
 }
 
 fn machine() -> Machine {
-    Machine { host: "node1".into(), id: "521".into(), boot: "b".into(), user: 501 }
+    Machine { host: "node1".into(), id: "521".into(), boot: "b".into(), user: 501, users: false }
 }
 
 fn seat() -> Seat {

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use all_users::{ALICE, BOB, Machine, gives, is_root, text};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A machine where alice has a file that others read.
 fn with_file(test: &str) -> Machine {
@@ -79,6 +79,9 @@ fn one_that_is_killed_as_it_starts_is_an_error_or_comes_all_the_same() {
     assert_eq!(zombies.split_whitespace().filter(is_dead).count(), 0, "{zombies}");
     machine.end();
 }
+
+/// What bob reads of hers, and sees of all.
+const LISTED: &str = "one\n/terral/alice\n/terral/all\n/terral/bob\n";
 
 /// Kills a user's processes as they come, until that is dropped.
 struct Killing(Arc<AtomicBool>, Option<JoinHandle<()>>);
@@ -207,5 +210,59 @@ fn what_a_server_owes_that_has_died_is_said_in_the_end() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
     let ended = machine.server.wait().expect("ends");
     drop(killing);
+    // The last one may have been faster than who kills it.
+    let arrived = fs::read_to_string(machine.dir("alice/f")).is_ok_and(|text| text == "one\n");
+    assert!(ended.code() == Some(74) || ended.success() && arrived, "{ended}, {arrived}");
+}
+
+#[test]
+fn when_all_of_roots_is_killed_the_next_one_goes_on_with_each_users() {
+    if !is_root() {
+        return;
+    }
+    let mut machine = Machine::begin_known("roots", &[("alice", ALICE, "/bin/sh")]);
+    machine.done(ALICE, "chmod 711 /terral/alice; echo one > /terral/alice/f");
+    machine.done(ALICE, "chmod 644 /terral/alice/f");
+    assert_eq!(machine.done(BOB, "cat /terral/alice/f; ls -d /terral/*"), LISTED);
+    for pid in [machine.server.id()].into_iter().chain(machine.roots_server()) {
+        let _ = kill_process(Pid::from_raw(pid as i32).expect("one"), Signal::KILL);
+    }
+    machine.server.wait().expect("ends");
+    machine.begin_again();
+    assert_eq!(machine.done(BOB, "cat /terral/alice/f; ls -d /terral/*"), LISTED);
+    machine.done(ALICE, "echo two >> /terral/alice/f");
+    assert_eq!(machine.done(BOB, "cat /terral/alice/f"), "one\ntwo\n");
+    let home = machine.end();
+    assert_eq!(fs::read_to_string(home.path().join("dir/alice/f")).expect("there"), "one\ntwo\n");
+}
+
+#[test]
+fn what_a_user_has_brought_himself_since_is_known_and_he_begins_anew() {
+    if !is_root() {
+        return;
+    }
+    let mut machine = with_file("recovered");
+    machine.crash();
+    let mut recovers = machine.terral(ALICE);
+    let recovered = recovers.args(["recover", &machine.name]).output().expect("runs");
+    assert!(recovered.status.success(), "{}", text(&recovered));
+    assert!(!machine.instance(ALICE).exists(), "nothing of hers is left");
+    machine.begin_again();
+    is_read_soon(&machine);
+    machine.done(ALICE, "test \"$(cat /terral/alice/f)\" = one");
+    brings_all(machine);
+}
+
+#[test]
+fn of_whom_nothing_is_known_any_more_it_is_said_in_the_end() {
+    if !is_root() {
+        return;
+    }
+    let mut machine = with_file("unknown");
+    machine.crash();
+    let kept = machine.instance(0).join(format!("user-{ALICE}"));
+    fs::write(&kept, "no such thing").expect("root may");
+    machine.begin_again();
+    let ended = machine.ended();
     assert_eq!(ended.code(), Some(74), "{ended}");
 }

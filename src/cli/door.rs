@@ -20,7 +20,7 @@ use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
 use terral_client::{Client, Status};
 use terral_network::tcp::Private;
-use terral_server::{Member, Standing};
+use terral_server::{Member, Standing, Verdict};
 
 use crate::instances;
 use crate::members::Hosts;
@@ -97,6 +97,23 @@ pub fn is_seated(status: &Status, member: Member) -> bool {
     let members = status.partition.iter().flat_map(|partition| &partition.members);
     let mut known = members.filter(|one| one.seat.member == member);
     known.any(|one| matches!(one.seat.standing, Standing::In(_)))
+}
+
+/// Whether anything is known of a member.
+pub fn is_known(status: &Status, member: Member) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    members.map(|one| one.seat.member).any(|one| one == member)
+}
+
+/// Whether a member has left in order.
+pub fn has_left(status: &Status, member: Member) -> bool {
+    let members = status.partition.iter().flat_map(|partition| &partition.members);
+    let mut known = members.filter(|one| one.seat.member == member);
+    let left = |verdict| verdict == Verdict::Left;
+    known.any(|one| match one.seat.standing {
+        Standing::Removed { verdict, .. } => left(verdict),
+        Standing::In(_) => false,
+    })
 }
 
 impl Door {

@@ -61,7 +61,7 @@ struct Wait<'a> {
 struct Standstill(BTreeMap<String, Standing>);
 
 /// How far one of the others is.
-struct Standing {
+pub struct Standing {
     /// The least that it has owed.
     least: u64,
     /// For how long it has owed something since then, and no less. That it owes nothing in between
@@ -70,24 +70,35 @@ struct Standing {
     looked: Instant,
 }
 
+impl Standing {
+    /// Of one that owes so much, and is looked at the first time.
+    pub fn first(owed: u64, now: Instant) -> Self {
+        Standing { least: owed, owing: Duration::ZERO, looked: now }
+    }
+
+    /// Whether it has owed no less for so long, now that it owes so much.
+    pub fn is(&mut self, owed: u64, now: Instant, deaf: Duration) -> bool {
+        let passed = now.duration_since(self.looked);
+        self.looked = now;
+        match owed {
+            owed if owed < self.least => (self.least, self.owing) = (owed, Duration::ZERO),
+            0 => {}
+            _ => self.owing += passed,
+        }
+        self.owing > deaf
+    }
+}
+
 impl Standstill {
     /// Whether one that owes so much has owed no less for so long.
     fn is(&mut self, host: &str, owed: u64, now: Instant, deaf: Duration) -> bool {
-        let first = || Standing { least: owed, owing: Duration::ZERO, looked: now };
-        let one = self.0.entry(host.to_owned()).or_insert_with(first);
-        let passed = now.duration_since(one.looked);
-        one.looked = now;
-        match owed {
-            owed if owed < one.least => (one.least, one.owing) = (owed, Duration::ZERO),
-            0 => {}
-            _ => one.owing += passed,
-        }
-        one.owing > deaf
+        let first = || Standing::first(owed, now);
+        self.0.entry(host.to_owned()).or_insert_with(first).is(owed, now, deaf)
     }
 }
 
 /// How much a machine owes, and has running, in one number.
-fn owed(status: &Status) -> u64 {
+pub fn owed(status: &Status) -> u64 {
     let drain = &status.drain;
     let all = [drain.owed_bytes, drain.owed_names, drain.owed_files, status.sessions.into()];
     all.iter().fold(u64::from(!drain.settled), |sum, one| sum.saturating_add(*one))

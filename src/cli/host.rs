@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use terral_client::{Client, ErrorKind, Losses, Membership, Status};
-use terral_server::Standing;
+use terral_server::{Standing, Verdict};
 
 use crate::ahead::Ahead;
-use crate::claim::{Claim, Purpose};
+use crate::claim::{self, Claim, Purpose};
 use crate::instances;
 use crate::limits::Limits;
+use crate::orphans;
 use crate::partition;
 use crate::progress::{self, Ending, status_when_told};
 use crate::report::code;
@@ -163,15 +163,21 @@ fn serve(arguments: &Arguments, supply: Supply) -> Result<u8> {
     hosted.obey(&orders)
 }
 
-/// A server of this user's whose `terral host` was killed is ended: another one goes on at once.
-fn end_orphan(instance: &Path) -> Result<()> {
+/// A server of this user's whose `terral host` was killed, or has lost who told it what to do, is
+/// ended: another one goes on at once, as the same member.
+fn end_orphan(name: &Path, instance: &Path) -> Result<()> {
     let served = || terral_server::is_served(instance);
-    let pid = terral_server::server_pid(instance).filter(|_| served());
-    let handle = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-    if let Some(handle) = handle.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
-        let _ = pidfd_send_signal(&handle, Signal::KILL);
-    }
+    let claimed = || terral_server::is_claimed(instance);
     let begin = Instant::now();
+    // Before its server, which that would start again; who brings what is left is none.
+    let runs = claim::holder(instance).filter(|(_, what)| claimed() && *what == Purpose::Run);
+    let words = ["host".as_ref(), "--name".as_ref(), name.as_os_str()];
+    let ends = orphans::kill(runs.map(|(pid, _)| pid), &words);
+    while ends && claimed() && begin.elapsed() < ORPHAN_ENDS {
+        std::thread::sleep(LOOK / 20);
+    }
+    let words = ["serve".as_ref(), "--instance-directory".as_ref(), instance.as_os_str()];
+    orphans::kill(terral_server::server_pid(instance).filter(|_| served()), &words);
     while served() {
         ensure!(begin.elapsed() < ORPHAN_ENDS, "the server before does not end");
         std::thread::sleep(LOOK / 20);
@@ -191,7 +197,7 @@ fn place(
         let same = partition::kept_invitation(&instance).is_some_and(|kept| kept == invitation);
         if is_left(&instance) && same {
             // What the one before had: it goes on as that member.
-            end_orphan(&instance)?;
+            end_orphan(&arguments.name, &instance)?;
             let claim = Claim::take(&instance, Purpose::Run)?.context("its memory is in use")?;
             return Ok((Place { instance, claim, memory_bytes: 0 }, arguments.to.clone()));
         }
@@ -243,11 +249,18 @@ impl Hosted {
     fn obey(mut self, orders: &mpsc::Receiver<Order>) -> Result<u8> {
         let (mut told, mut looks) = (None, 0_u32);
         let mut unused: Option<Instant> = None;
+        let mut leaves = None;
         loop {
+            if let Some(told) = &mut leaves
+                && let Err(error) = self.leave(told)
+            {
+                report(&Report::Failed(format!("{error:#}")));
+                return self.end(false);
+            }
             match orders.recv_timeout(LOOK) {
                 Ok(Order::Finish) => {
                     match status_when_told(&self.client, Client::finish, &mut told) {
-                        Ok(status) if is_removed(&status) => return self.end_removed(),
+                        Ok(status) if self.is_removed(&status) => return self.end_removed(),
                         Ok(status) => report(&Report::Far(Box::new(in_short(status)))),
                         Err(error) if error.kind == ErrorKind::Unanswered => {
                             report(&Report::Silent);
@@ -259,20 +272,21 @@ impl Hosted {
                     Ok(()) => report(&Report::Ahead),
                     Err(error) => report(&Report::Failed(format!("{error:#}"))),
                 },
+                Ok(Order::Leave) => leaves = leaves.or(Some(None)),
                 Ok(Order::End) => return self.end(true),
                 Ok(Order::Keep) => return self.end(false),
                 Err(RecvTimeoutError::Timeout) => {
                     looks += 1;
                     let looks_now = looks % LOOKS == 0;
                     let status = looks_now.then(|| self.client.status().ok()).flatten();
-                    if status.is_some_and(|status| is_removed(&status)) {
+                    if status.is_some_and(|status| self.is_removed(&status)) {
                         return self.end_removed();
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     std::thread::sleep(LOOK);
                     let status = self.client.status().ok();
-                    if status.as_ref().is_some_and(is_removed) {
+                    if status.as_ref().is_some_and(|status| self.is_removed(status)) {
                         return self.end_removed();
                     }
                     let used = status.is_some_and(|status| status.sessions > 0);
@@ -287,6 +301,29 @@ impl Hosted {
                 return self.end_alone();
             }
         }
+    }
+
+    /// Has its server leave the others in order, which ends it; one that was started again
+    /// meanwhile is told again. Says how far that is.
+    fn leave(&self, told: &mut Option<u64>) -> Result<()> {
+        match status_when_told(&self.client, |client| client.stop(false), told) {
+            Ok(status) => report(&Report::Far(Box::new(in_short(status)))),
+            Err(error) if error.kind == ErrorKind::Unanswered => report(&Report::Silent),
+            // It has left, or the next one is told.
+            Err(error) if error.kind == ErrorKind::Unreachable => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Whether its server was removed from its partition; a user's may leave that by itself.
+    fn is_removed(&self, status: &Status) -> bool {
+        let Some(partition) = &status.partition else { return false };
+        let own = partition.members.iter().find(|member| member.seat.member == partition.me);
+        own.is_some_and(|own| match own.seat.standing {
+            Standing::Removed { verdict, .. } => !self.of_user || verdict != Verdict::Left,
+            Standing::In(_) => false,
+        })
     }
 
     /// The others go on without this machine.
@@ -314,7 +351,7 @@ impl Hosted {
 
     /// Nobody says what is to be done.
     fn end_alone(self) -> Result<u8> {
-        if self.client.status().is_ok_and(|status| is_removed(&status)) {
+        if self.client.status().is_ok_and(|status| self.is_removed(&status)) {
             return self.end_removed();
         }
         let bears = self.instance.join("log").exists() && self.client.status()?.backing.is_some();
@@ -331,22 +368,16 @@ impl Hosted {
         let saved = self.client.status().map_err(anyhow::Error::from);
         let strays = saved.and_then(|status| strays::save(&self.instance, &status, &name));
         let restarts = self.server.restarts();
-        if whole {
-            self.server.dismiss(&self.client)?;
-        } else {
-            self.server.dismiss_soon(&self.client)?;
-        }
+        let dismissed = match whole {
+            true => self.server.dismiss(&self.client),
+            false => self.server.dismiss_soon(&self.client),
+        };
         let owes = is_left(&self.instance);
+        // One that has ended meanwhile need not be told.
+        dismissed.err().iter().filter(|_| owes).for_each(has_failed);
         report(&Report::Ended(End { owes, restarts, strays: strays.unwrap_or_default() }));
         Ok(if owes { code::OWED } else { 0 })
     }
-}
-
-/// Whether a server was removed from its partition.
-fn is_removed(status: &Status) -> bool {
-    let Some(partition) = &status.partition else { return false };
-    let own = partition.members.iter().find(|member| member.seat.member == partition.me);
-    own.is_some_and(|own| matches!(own.seat.standing, Standing::Removed { .. }))
 }
 
 /// What the launcher is to know: it has a list of all members of its own, and each of all would be

@@ -22,6 +22,7 @@ mod knock;
 mod claim;
 mod instances;
 mod origin;
+mod orphans;
 mod signals;
 mod staging;
 

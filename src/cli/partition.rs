@@ -71,15 +71,15 @@ impl Partition {
         }))
     }
 
-    /// Where it listens.
+    /// Where it listens, which may be `of_pool`.
     ///
     /// # Errors
     /// If the interface that is named has no address, or is not all that is named.
-    pub fn address(&self) -> Result<SocketAddr> {
+    pub fn address(&self, of_pool: bool) -> Result<SocketAddr> {
         let at = self.listen.unwrap_or(EVERYWHERE);
         let Some(interface) = &self.interface else { return Ok(at) };
-        if self.listen.is_none() && self.join.is_none() {
-            bail!("--interface is for one of several servers: give --listen or --join");
+        if self.listen.is_none() && self.join.is_none() && !of_pool {
+            bail!("--interface is for one of several servers: give --listen, --join or --pool");
         }
         is_port(at)?;
         Ok(terral_server::of_interface(interface, at.port())?)

@@ -8,21 +8,21 @@
 //! never leaves this machine. Not here: what a server writes there while it serves (`server`).
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use terral_client::{Error, ErrorKind};
 use terral_registry::etcd::Etcd;
 use terral_registry::login::Login;
 use terral_registry::place::Place;
 use terral_registry::registry::{Change, Guard, Registry, Revision, View};
 use terral_server::records::{
-    Generation, Inherited, Invited, Keys, Lost, Machine, Role, Secret, Server, Stage, Standing,
-    Verdict, Wanted,
+    Generation, Inherited, Invited, Keys, Lost, Machine, Role, Secret, Server, Stage, Verdict,
+    Wanted,
 };
 use terral_server::{Listing, Member, POOL_TERM, Part, Pool, records};
 
@@ -30,13 +30,16 @@ use crate::instances;
 use crate::members::{self, this};
 use crate::report::note;
 
+mod left_here;
+
+pub use left_here::is_stale;
+use left_here::{NOTE, Noted};
+
 /// Nobody waits longer for etcd, for the control, or to be let in.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 /// A lease that is over may be seen so much later.
 const SLACK: Duration = Duration::from_secs(3);
-/// In an instance: of which pool it is.
-const NOTE: &str = "pool";
 
 /// Of which pool a server is.
 #[derive(Args, Clone)]
@@ -83,48 +86,6 @@ fn name(text: &str) -> Result<String, String> {
     is.then(|| text.to_owned()).ok_or_else(|| "letters, digits, - _ . only, 64 at most".into())
 }
 
-/// What an instance is of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Noted {
-    pool: String,
-    control: String,
-    generation: u64,
-    token: u128,
-    /// Which member, where that was known.
-    member: Option<Member>,
-}
-
-fn noted(instance: &Path) -> Option<Noted> {
-    let text = std::fs::read(instance.join(NOTE)).ok()?;
-    serde_json::from_slice(&text).ok()
-}
-
-/// Whether a server may be started here without a word of a pool.
-///
-/// # Errors
-/// If what is left here was a pool's.
-fn is_none_of(instance: &Path) -> Result<()> {
-    let Some(noted) = noted(instance).filter(|_| instance.join("log").exists()) else {
-        return Ok(());
-    };
-    let (name, pool, control) = (instances::name_of(instance), noted.pool, noted.control);
-    bail!(
-        "{name}: is of the pool {pool}: `terral serve … --control {control} --pool {pool}` goes on \
-         with it, `terral recover {name}` brings what it owes"
-    )
-}
-
-/// Whether what is left in the instance that is wanted is of a partition that is over.
-///
-/// # Errors
-/// If it is a pool's, and none is meant.
-pub fn is_stale(entrance: Option<&Entrance>, wanted: &Path) -> Result<bool> {
-    match entrance {
-        Some(entrance) => Ok(!entrance.goes_on()?),
-        None => is_none_of(wanted).map(|()| false),
-    }
-}
-
 /// Whether etcd lets this server not do so.
 fn is_denied(error: &anyhow::Error) -> bool {
     let error = error.downcast_ref::<Error>();
@@ -150,11 +111,37 @@ struct Entered {
 }
 
 impl Arguments {
-    /// The way in, if a pool is meant.
+    /// The words by which another process of this machine goes the same way.
+    ///
+    /// # Errors
+    /// If the file that says how etcd is asked is not there.
+    pub fn words(&self) -> Result<Vec<OsString>> {
+        let (Some(place), Some(name)) = (&self.control, &self.pool) else { return Ok(Vec::new()) };
+        let mut words = vec!["--control".into(), place.to_string().into(), "--pool".into()];
+        words.push(name.into());
+        if let Some(file) = &self.control_login {
+            let file = file.canonicalize().with_context(|| file.display().to_string())?;
+            words.extend(["--control-login".into(), file.into()]);
+        }
+        words.extend(self.anew.then(|| "--anew".into()));
+        Ok(words)
+    }
+
+    /// The way in, if a pool is meant: for the server of all `users` of this machine, or of one.
     ///
     /// # Errors
     /// If etcd does not answer for long, or refuses; if this machine has a server of it already.
-    pub fn entrance(&self, instance: &Path) -> Result<Option<Entrance>> {
+    pub fn entrance(&self, instance: &Path, users: bool) -> Result<Option<Entrance>> {
+        let way = self.way(instance, users)?;
+        way.iter().try_for_each(Entrance::is_alone_here)?;
+        Ok(way)
+    }
+
+    /// The same, whatever there is on this machine.
+    ///
+    /// # Errors
+    /// If etcd does not answer for long, or refuses.
+    pub fn way(&self, instance: &Path, users: bool) -> Result<Option<Entrance>> {
         let (Some(place), Some(name)) = (&self.control, &self.pool) else { return Ok(None) };
         let login = self.control_login.as_deref().map(Login::read).transpose()?;
         let registry = Arc::new(Etcd::new(place.clone(), login.unwrap_or_default())?);
@@ -163,6 +150,7 @@ impl Arguments {
             id: records::machine_id(),
             boot: records::boot_id()?,
             user: rustix::process::geteuid().as_raw(),
+            users,
         };
         let mut entrance = Entrance {
             name: name.clone(),
@@ -175,7 +163,6 @@ impl Arguments {
             view: View::default(),
         };
         entrance.look()?;
-        entrance.is_alone_here()?;
         Ok(Some(entrance))
     }
 }
@@ -218,52 +205,6 @@ impl Entrance {
         let entries = self.view.entries.iter().filter(|entry| entry.key.starts_with(&prefix));
         let read = entries.map(|entry| Ok(records::read(&entry.key, &entry.value)?));
         read.collect()
-    }
-
-    /// Whether no other server of the pool is on this machine.
-    fn is_alone_here(&self) -> Result<()> {
-        for path in instances::directories() {
-            let is_of = noted(&path).is_some_and(|noted| noted.pool == self.name);
-            if is_of && path != self.instance && path.join("log").exists() {
-                let (name, pool) = (instances::name_of(&path), &self.name);
-                bail!("this machine has a server of the pool {pool} already: {name}");
-            }
-        }
-        if terral_server::is_served(&self.instance) {
-            let name = instances::name_of(&self.instance);
-            let pool = noted(&self.instance).map(|noted| format!(" of the pool {}", noted.pool));
-            let pool = pool.unwrap_or_default();
-            bail!("this machine has a server{pool} already: {name} (`terral status`)");
-        }
-        Ok(())
-    }
-
-    /// Whether what is left here is of the partition that the pool has now.
-    ///
-    /// # Errors
-    /// If what the registry has makes no sense.
-    pub fn goes_on(&self) -> Result<bool> {
-        let is_there = self.view.entry(&self.keys.control()).is_some();
-        let Some(noted) = noted(&self.instance).filter(|_| is_there || !self.anew) else {
-            return Ok(false);
-        };
-        let generation = self.generation()?;
-        if self.was_removed(&noted)? {
-            return Ok(false);
-        }
-        let is = generation.is_some_and(|(now, _)| {
-            (noted.generation, noted.token) == (now.number, now.token)
-                && matches!(now.stage, Stage::Begun(_))
-        });
-        Ok(is && noted.pool == self.name)
-    }
-
-    /// Whether the control has removed the member that was here.
-    fn was_removed(&self, noted: &Noted) -> Result<bool> {
-        let roster = records::roster(&self.kept());
-        let roster = roster.with_context(|| format!("who is in the pool {}", self.name))?;
-        let seat = noted.member.and_then(|member| roster.seat(member));
-        Ok(seat.is_some_and(|seat| matches!(seat.standing, Standing::Removed { .. })))
     }
 
     /// Goes through it: as the member that it was, if it was `taken` over, or as a new one. What

@@ -387,7 +387,7 @@ impl Machine {
     /// Tells it something, if it was reached; else it hears that there is nothing more. One that is
     /// gone is seen to be.
     pub fn tell(&mut self, order: Order) {
-        let ends = matches!(order, Order::End | Order::Keep);
+        let ends = matches!(order, Order::End | Order::Keep | Order::Leave);
         self.over.fetch_or(ends, Ordering::SeqCst);
         if [Stage::Dialed, Stage::Sent].contains(&self.stage) {
             self.voice = None;

@@ -21,6 +21,8 @@ pub mod code {
     pub const OWED: u8 = 74;
     /// A lock was not to be had in time, or was lost (`EX_TEMPFAIL`).
     pub const NOT_HELD: u8 = 75;
+    /// Its partition goes on without it: what a server says to the process that has started it.
+    pub const REMOVED: u8 = 76;
     /// `terral run` could not start its server or COMMAND's surroundings.
     pub const NOT_STARTED: u8 = 125;
     /// COMMAND cannot be executed.

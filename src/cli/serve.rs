@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use terral_client::Client;
 use terral_relay::AtHome;
-use terral_server::{Listing, Options, Outcome, Part};
+use terral_server::{Listing, Options, Outcome, Part, Pool};
 
 use crate::claim::{Claim, Purpose};
 use crate::debt::debt;
@@ -57,6 +57,8 @@ The same with roles: who may what, files, and programs, each on machines of thei
 All users of this machine, each with a server that is his own process (as root):
   terral serve --users --to /scratch
   terral run --instance default -- ./simulation       (as any of them)
+The same for all users of several machines, on each of them
+  terral serve --users --to /scratch --control etcd://db1:2379 --pool cfd
 
 Several machines, by hand (`terral run --hosts` does it for a run):
   terral serve --to /data/results --listen &
@@ -93,18 +95,19 @@ pub struct Arguments {
     #[command(flatten)]
     pub kerberos: Kerberos,
     /// Serve all users of this machine: each sees one /terral, with a directory of his own, and of
-    /// others what permission bits let him; his files are his, also in DIR. Needs root, and --to
-    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "interface", "principals",
-        "keytab", "pool"])]
+    /// others what permission bits let him; his files are his, also in DIR. Needs root, and --to.
+    /// With --control and --pool: those of all its machines, which trust root of each
+    #[arg(long, conflicts_with_all = ["spill", "listen", "join", "principals", "keytab",
+        "role"])]
     pub users: bool,
     /// With --users: most memory for each user's files [default: an eighth of --memory, 128M at
     /// least]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, requires = "users")]
     pub user_memory: Option<u64>,
     #[command(flatten)]
-    partition: Partition,
+    pub partition: Partition,
     #[command(flatten)]
-    pool: pool::Arguments,
+    pub pool: pool::Arguments,
     #[arg(long, hide = true, conflicts_with = "name")]
     instance_directory: Option<PathBuf>,
     #[arg(long, hide = true)]
@@ -164,26 +167,27 @@ const FILE_BYTES: u64 = 2 << 30;
 pub fn main(arguments: Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     machine::raise_descriptors().map_err(not_started)?;
+    let is_watched = arguments.instance_directory.is_some();
     let (options, claim) = match &arguments.instance_directory {
         Some(instance) => {
+            let (partition, pool, principals) = enter(&arguments, instance)?;
+            let listen = arguments.address().map_err(not_started)?;
             let options = Options {
                 instance: instance.clone(),
                 backing: arguments.to,
                 memory_bytes: arguments.memory.unwrap_or(0),
                 spill: arguments.spill,
                 ready_bytes: arguments.ready,
-                partition: arguments.partition.part().map_err(not_started)?,
-                pool: None,
-                listen: arguments.partition.address().map_err(not_started)?,
-                principals: arguments.kerberos.listing(arguments.principals),
+                partition,
+                pool,
+                listen,
+                principals,
                 launcher: arguments.launcher,
                 among_users: arguments.among_users,
             };
             (options, None)
         }
         None => {
-            let not_started =
-                |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
             let place = prepare(&arguments).map_err(not_started)?;
             (place.0, Some(place.1))
         }
@@ -196,9 +200,38 @@ pub fn main(arguments: Arguments) -> Result<u8> {
     let outcome = terral_server::serve_with(&options, Some(relay))?;
     drop(claim);
     if let Some(why) = outcome.refused {
-        return Err(failure(code::NOT_STARTED, why));
+        return Err(failure(if is_watched { code::REMOVED } else { code::NOT_STARTED }, why));
     }
     Ok(conclude(&options.instance, &outcome))
+}
+
+/// What a server becomes, of which pool, and who others are to it.
+type Entered = (Option<Part>, Option<Pool>, Option<Listing>);
+
+/// What a server becomes whose instance another process of ours has made.
+fn enter(arguments: &Arguments, instance: &Path) -> Result<Entered> {
+    let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
+    let principals = arguments.kerberos.listing(arguments.principals.clone());
+    let entrance = arguments.pool.entrance(instance, arguments.among_users);
+    let Some(entrance) = entrance.map_err(not_started)? else {
+        return Ok((arguments.partition.part().map_err(not_started)?, None, principals));
+    };
+    let goes_on = instance.join("log").exists();
+    if let Some(why) = entrance.is_over_for(goes_on).map_err(not_started)? {
+        return Err(failure(code::REMOVED, why));
+    }
+    let (part, pool, principals) = entrance.through(goes_on, principals).map_err(not_started)?;
+    Ok((part, Some(pool), principals))
+}
+
+impl Arguments {
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the interface that is named has no address, or is not all that is named.
+    fn address(&self) -> Result<SocketAddr> {
+        self.partition.address(self.pool.control.is_some())
+    }
 }
 
 /// Makes or finds the instance of a server that a person starts, and says what will be.
@@ -207,10 +240,10 @@ fn prepare(arguments: &Arguments) -> Result<(Options, Claim)> {
     let wanted = instances::locate(wanted.as_os_str());
     let name = instances::name_of(&wanted);
     let principals = arguments.kerberos.checked(arguments.principals.as_deref())?;
-    let entrance = arguments.pool.entrance(&wanted)?;
+    let entrance = arguments.pool.entrance(&wanted, false)?;
     let stale = pool::is_stale(entrance.as_ref(), &wanted)?;
     let part = entrance.is_none().then(|| arguments.partition.part()).transpose()?.flatten();
-    let listen = arguments.partition.address()?;
+    let listen = arguments.address()?;
     if let Some(Part::Invited(invitation)) = &part {
         let knows = arguments.to.is_some() || instances::target(&wanted).is_some();
         partition::is_to_bring(invitation, knows)?;

@@ -4,25 +4,30 @@
 //! the preload library; what it says is in `server-says` of the instance until it is ready.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal};
 use terral_client::{Client, ErrorKind};
 use terral_server::Listing;
 
 use crate::instances;
-use crate::report::{code, say};
+use crate::report::{code, note};
+
+mod watching;
+
+use watching::{Watched, watch};
 
 /// The library that serves programs.
 pub const LIBRARY: &str = "libterral_preload.so";
@@ -32,10 +37,10 @@ const SAYS: &str = "server-says";
 const SAYS_MAX: usize = 64 << 10;
 /// A server that was told to leave may finish what it is writing for so long.
 const LEAVE: Duration = Duration::from_secs(1);
+/// One that is alone has come up by then.
+const COMES_UP: Duration = Duration::from_secs(60);
 /// Most starts of one that is to leave.
 const STARTS_MAX: u32 = 20;
-/// Deaths within a second after a start that are one too many.
-const QUICK_DEATHS: u32 = 5;
 
 /// How to start it.
 #[derive(Clone)]
@@ -72,6 +77,13 @@ pub enum Part {
         /// Whether they encrypt.
         encrypted: bool,
     },
+    /// One of a pool, into which it finds by itself.
+    OfPool {
+        /// By these words.
+        words: Vec<OsString>,
+        /// Over which interface others come, if it matters.
+        interface: Option<String>,
+    },
     /// One that was invited.
     Invited {
         /// The file that has the invitation.
@@ -91,6 +103,7 @@ impl Part {
                 arguments.extend((!encrypted).then(|| "--no-encryption".into()));
                 (arguments, interface)
             }
+            Part::OfPool { words, interface } => (words.clone(), interface),
             Part::Invited { invitation, port, interface } => {
                 let listen = format!("--listen={port}");
                 (vec!["--join".into(), invitation.into(), listen.into()], interface)
@@ -106,22 +119,6 @@ pub struct Server {
     instance: PathBuf,
     watched: Arc<Watched>,
     watcher: JoinHandle<()>,
-}
-
-#[derive(Default)]
-struct Watched {
-    pid: AtomicU32,
-    expected_to_end: AtomicBool,
-    given_up: AtomicBool,
-    restarts: AtomicU32,
-}
-
-impl Watched {
-    /// It is not started again.
-    fn give_up(&self, (pid, status): (u32, ExitStatus)) {
-        self.given_up.store(true, Ordering::SeqCst);
-        say(format_args!("server {pid} {}; not starting it again", end(status)));
-    }
 }
 
 impl Start {
@@ -172,28 +169,44 @@ impl Start {
         known && now.is_some() && now != before
     }
 
+    /// How long it may take: one that comes into a pool may wait for that, and says why.
+    fn patience(&self) -> Duration {
+        if self.is_of_pool() { COMES_UP * 3 } else { COMES_UP }
+    }
+
     /// What tells one start's socket from another's.
     fn socket(&self) -> Option<(u64, i64, i64)> {
         let found = std::fs::symlink_metadata(self.instance.join("socket")).ok()?;
         Some((found.ino(), found.ctime(), found.ctime_nsec()))
     }
 
-    fn start(&self) -> Result<Child> {
+    /// Whether it finds into a pool by itself, for which it may wait.
+    fn is_of_pool(&self) -> bool {
+        matches!(self.part, Some(Part::OfPool { .. }))
+    }
+
+    /// Starts it, unless it `is_over` before it is up.
+    fn start(&self, is_over: impl Fn() -> bool) -> Result<Child> {
         let before = self.socket();
         let (mut child, said) = self.spawn()?;
-        let begin = Instant::now();
+        let (begin, mut shown) = (Instant::now(), 0);
         loop {
             if self.is_up(&child, before) {
                 return Ok(child);
             }
+            let news = if self.is_of_pool() { unshown(&said, &mut shown) } else { String::new() };
             if let Some(status) = child.try_wait().context("server")? {
-                return explain(&said, status);
+                return Err(Ended::of(&said, status).into());
             }
+            // What it says as it ends is why it has.
+            news.lines().for_each(|line| note(without_name(line)));
             let waited = begin.elapsed();
-            if waited > Duration::from_secs(60) {
+            let over = is_over();
+            if waited > self.patience() || over {
                 // Nobody can use it, and whatever it holds is in memory.
                 let _ = child.kill();
                 let _ = child.wait();
+                ensure!(!over, "told to end before the server was there");
                 bail!("{}: the server does not come up", self.instance.display());
             }
             std::thread::sleep(pause(waited));
@@ -202,16 +215,63 @@ impl Start {
 }
 
 /// Why a server ended as it started.
-fn explain<T>(said: &File, status: ExitStatus) -> Result<T> {
+#[derive(Debug)]
+enum Ended {
+    /// Its partition goes on without it: it is not to be started again.
+    Removed(String),
+    /// It says that it cannot, now or at all.
+    Cannot(String),
+    /// It has died, or its memory is of no use; what it has said last.
+    Died(ExitStatus, String),
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Died(status, why) if why.is_empty() => {
+                write!(f, "the server ended with {status} as it started")
+            }
+            Ended::Removed(why) | Ended::Cannot(why) | Ended::Died(_, why) => {
+                write!(f, "server: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Ended {}
+
+impl Ended {
+    fn of(said: &File, status: ExitStatus) -> Self {
+        let (why, is) = (last_word(said), status.code());
+        if is == Some(code::REMOVED.into()) {
+            return Ended::Removed(why);
+        }
+        match is == Some(code::NOT_STARTED.into()) && !why.is_empty() {
+            true => Ended::Cannot(why),
+            false => Ended::Died(status, why),
+        }
+    }
+}
+
+fn without_name(line: &str) -> &str {
+    line.strip_prefix("terral: ").unwrap_or(line)
+}
+
+/// Whole lines that a server has said since it was looked last.
+fn unshown(said: &File, shown: &mut u64) -> String {
+    let mut says = vec![0; SAYS_MAX];
+    let bytes = said.read_at(&mut says, *shown).unwrap_or_default();
+    let end = says[..bytes].iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    *shown += end as u64;
+    String::from_utf8_lossy(&says[..end]).into_owned()
+}
+
+/// The last that a server has said.
+fn last_word(said: &File) -> String {
     let mut says = vec![0; SAYS_MAX];
     let bytes = said.read_at(&mut says, 0).unwrap_or_default();
     let says = String::from_utf8_lossy(&says[..bytes]);
-    let last = says.lines().next_back().unwrap_or_default();
-    let why = last.strip_prefix("terral: ").unwrap_or(last);
-    if why.is_empty() {
-        bail!("the server ended with {status} as it started");
-    }
-    bail!("server: {why}")
+    without_name(says.lines().next_back().unwrap_or_default()).to_owned()
 }
 
 /// How long to sleep before the next look, by who has waited so long for a server's begin or end:
@@ -226,7 +286,15 @@ impl Server {
     /// # Errors
     /// What the server said, if it ended instead.
     pub fn start(start: Start) -> Result<Self> {
-        let child = start.start()?;
+        Server::start_unless(start, || false)
+    }
+
+    /// The same, for as long as it is not over: for one that may wait for its pool.
+    ///
+    /// # Errors
+    /// As those of [`Server::start`].
+    pub fn start_unless(start: Start, is_over: impl Fn() -> bool) -> Result<Self> {
+        let child = start.start(is_over)?;
         let watched = Arc::new(Watched::default());
         watched.pid.store(child.id(), Ordering::SeqCst);
         let (of_watcher, instance) = (watched.clone(), start.instance.clone());
@@ -248,6 +316,11 @@ impl Server {
     /// memory.
     pub fn is_given_up(&self) -> bool {
         self.watched.given_up.load(Ordering::SeqCst)
+    }
+
+    /// Why it has ended, which nobody told it to: its partition goes on without it.
+    pub fn removed(&self) -> Option<String> {
+        self.watched.removed.get().cloned()
     }
 
     /// Tells it to leave, which removes an instance that owes nothing, and waits until it has: one
@@ -281,12 +354,12 @@ impl Server {
     /// file, and whatever it has not done is in memory.
     ///
     /// # Errors
-    /// If it is gone already.
+    /// If it refuses.
     pub fn dismiss_soon(self, client: &Client) -> Result<()> {
         self.may_end();
         match client.leave() {
-            // One that is stopped is not waited for.
-            Err(error) if error.kind == ErrorKind::Unanswered => {}
+            // One that is stopped is not waited for, and one that has ended need not be told.
+            Err(error) if error.may_retry() => {}
             told => told?,
         }
         let begin = Instant::now();
@@ -303,6 +376,17 @@ impl Server {
         Ok(())
     }
 
+    /// Ends it as if it were killed: a member that owes nothing stays one, with its memory, for the
+    /// next one to go on with.
+    pub fn abandon(self) {
+        self.may_end();
+        if let Some(pid) = Pid::from_raw(self.watched.pid.load(Ordering::SeqCst) as i32) {
+            // It is our child and not reaped, or this does nothing.
+            let _ = rustix::process::kill_process(pid, Signal::KILL);
+        }
+        self.join();
+    }
+
     /// From now on it may end.
     fn may_end(&self) {
         self.watched.expected_to_end.store(true, Ordering::SeqCst);
@@ -313,54 +397,6 @@ impl Server {
         self.may_end();
         // The watcher does not panic; and if it did, there is nothing left to wait for.
         let _ = self.watcher.join();
-    }
-}
-
-fn watch(start: &Start, mut child: Child, watched: &Watched) {
-    let mut quick_deaths = 0;
-    loop {
-        let (pid, begin) = (child.id(), Instant::now());
-        let Ok(status) = child.wait() else { return };
-        let told_to = [0, code::OWED].map(|code| Some(i32::from(code))).contains(&status.code());
-        let over = !start.instance.join("log").exists();
-        if told_to || over || watched.expected_to_end.load(Ordering::SeqCst) {
-            return;
-        }
-        quick_deaths = if begin.elapsed() < Duration::from_secs(1) { quick_deaths + 1 } else { 0 };
-        if quick_deaths >= QUICK_DEATHS {
-            return watched.give_up((pid, status));
-        }
-        let again = loop {
-            match start.start() {
-                Ok(again) => break again,
-                Err(error) => {
-                    say(format_args!("server {pid} {}; starting it again: {error:#}", end(status)))
-                }
-            }
-            // It may have been killed before it could be reached, too.
-            quick_deaths += 1;
-            if watched.expected_to_end.load(Ordering::SeqCst) {
-                return;
-            }
-            if quick_deaths >= QUICK_DEATHS {
-                return watched.give_up((pid, status));
-            }
-        };
-        watched.restarts.fetch_add(1, Ordering::SeqCst);
-        watched.pid.store(again.id(), Ordering::SeqCst);
-        let (end, pid_now) = (end(status), again.id());
-        say(format_args!(
-            "server {pid} {end}; process {pid_now} took over its memory, nothing is lost"
-        ));
-        child = again;
-    }
-}
-
-fn end(status: ExitStatus) -> String {
-    match (status.signal(), status.code()) {
-        (Some(signal), _) => format!("was killed by signal {signal}"),
-        (_, Some(code)) => format!("ended with code {code}"),
-        _ => "ended".into(),
     }
 }
 

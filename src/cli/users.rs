@@ -5,59 +5,58 @@
 //! Invariants: who he is the kernel says; one server a user; nothing of root's is his to read. Root
 //! opens nothing where he may write: what is looked at there a process of his looks at (`host`).
 //! What he can have started is bounded: one start at a time, a second apart, a few members in all.
-//! Not here: what another user's server is given (`terral_server`), how he asks for his (`knock`),
-//! how one is started, and for whom beside him (`starting`, `for_others`).
+//! Not here: how that begins (`beginning`), what another user's server is given (`terral_server`),
+//! how he asks for his (`knock`), how one is started, and for whom beside him (`starting`,
+//! `for_others`).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use terral_client::Client;
 use terral_server::records::Secret;
 
-use crate::claim::{Claim, Purpose};
 use crate::gathering::Gathering;
 use crate::hosts::end;
-use crate::instances::{self, PREFIX};
 use crate::knock::{DOORS, Reply, door_of};
 use crate::limits::Limits;
 use crate::machine;
 use crate::members::Hosts;
 use crate::remote::Machine;
-use crate::report::{code, failure, note, say};
-use crate::search::{Place, Wanted};
-use crate::serve::{Arguments, permanent_directory};
-use crate::server::{self, Part, Server, Start};
+use crate::report::{code, failure, say};
+use crate::serve::Arguments;
+use crate::server::Server;
 use crate::signals::Signals;
 use crate::supply::Supply;
-use crate::takeover;
-use crate::units::bytes;
 use crate::user::User;
 use crate::words::{Order, speak};
 
 mod again;
+mod beginning;
 mod bounds;
 mod for_others;
+mod kept;
 mod last;
+mod leaving;
 mod places;
+mod roots;
 mod starting;
+mod staying;
 mod times;
 mod unasked;
+mod waited;
 
 use for_others::ForOthers;
+use last::Last;
 use places::{Places, USERS_MAX};
 
-/// Whether Linux lets nobody give names to files that he may not write.
-const PROTECTED: &str = "/proc/sys/fs/protected_hardlinks";
 /// So many processes of one user are answered at the same time.
 const TURNS_EACH: usize = 4;
 /// One is not started again before.
@@ -70,8 +69,6 @@ const DEAF: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// How often it is looked whether a signal has come.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// A user's server has that part of root's bound, unless told otherwise.
-const SHARE: u64 = 8;
 
 /// The invitation by which one is a member, whichever process it is; and whether one has come by
 /// it.
@@ -80,6 +77,8 @@ type Word = (String, bool);
 /// What there is of a user's server.
 #[derive(Default)]
 struct Chair {
+    /// Whose it is, by his number.
+    user: u32,
     /// If it was begun.
     machine: Option<Machine>,
     /// By what it is a member.
@@ -98,6 +97,10 @@ struct Chair {
     owes: bool,
     /// How often one has left in order that was told to go as it started.
     left: usize,
+    /// Nobody has asked for the one that is being started: it is to bring what the one before owes.
+    for_nobody: bool,
+    /// What was written of it last (`kept`).
+    kept: Vec<u8>,
 }
 
 impl Chair {
@@ -128,6 +131,10 @@ struct House {
     seats: Mutex<BTreeMap<u32, Seat>>,
     places: Mutex<Places>,
     hosts: Mutex<Hosts>,
+    /// Over which interface others come, if it matters; in a pool.
+    interface: Option<String>,
+    /// Whether it is one of a pool's machines.
+    of_pool: bool,
     /// The partition's number, once a user has come.
     partition: Mutex<u128>,
     /// How many servers of each user have begun with nothing.
@@ -155,7 +162,12 @@ impl Drop for Turn {
 
 /// How his server is called among others.
 fn host_of(user: &User) -> String {
-    format!("user-{}", user.0.user)
+    host_of_number(user.0.user)
+}
+
+/// The same, by his number.
+fn host_of_number(user: u32) -> String {
+    format!("user-{user}")
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -194,123 +206,26 @@ impl Drop for Door {
 pub fn serve(arguments: &Arguments) -> Result<u8> {
     let not_started = |error: anyhow::Error| failure(code::NOT_STARTED, format!("{error:#}"));
     machine::raise_descriptors().map_err(not_started)?;
+    let wanted = beginning::found(arguments).map_err(not_started)?;
+    // Until here one ends it at once.
     let signals = Signals::listen().map_err(not_started)?;
-    let (house, server, door, _claim) = begin(arguments, &signals).map_err(not_started)?;
+    let (house, server, door, _claim) =
+        beginning::begin(arguments, wanted, &signals).map_err(not_started)?;
     let house = Arc::new(house);
+    house.sit_as_before();
     let others = ForOthers::begin(house.clone()).map_err(not_started)?;
     house.open(&door, &server, &signals);
     drop(door);
     house.over.store(true, Ordering::SeqCst);
+    let mut last = Last::new(&signals, arguments.wait_timeout);
     others.end();
     if !server.has_ended() {
-        house.begin_the_last();
+        house.begin_the_last(&mut last);
     }
-    house.close(server, &signals, arguments.wait_timeout)
-}
-
-fn begin(arguments: &Arguments, signals: &Signals) -> Result<(House, Server, Door, Claim)> {
-    if !rustix::process::geteuid().is_root() {
-        bail!(
-            "--users needs root, as each user's server is his process; without it `terral serve` \
-             serves you alone"
-        );
+    match house.of_pool {
+        true => house.leave(server, &mut last),
+        false => house.close(server, &signals, arguments.wait_timeout),
     }
-    let wanted = arguments.name.as_deref().unwrap_or(Path::new(instances::DEFAULT));
-    ensure!(!wanted.is_absolute(), "--users: --name is a name, by which users find it");
-    let wanted = instances::locate(wanted.as_os_str());
-    let name = instances::name_of(&wanted);
-    let needed = "--users needs --to DIR, where files of all of them are to arrive";
-    let target = permanent_directory(arguments.to.as_deref().context(needed)?)?;
-    let lacks =
-        terral_server::check_for_users(&target, RandomState::new().build_hasher().finish())?;
-    is_roots_way(&target)?;
-    ensure!(
-        std::fs::read_to_string(PROTECTED).is_ok_and(|does| does.trim() != "0"),
-        "{PROTECTED} is 0: users could give files of root's further names in DIR"
-    );
-    let wanted = Wanted {
-        target: &target,
-        prefix: Path::new(PREFIX),
-        memory: arguments.memory,
-        instance: Some(wanted),
-        beside: arguments.name.is_some(),
-        purpose: Purpose::Stay,
-        several: true,
-        stale: false,
-        fresh: arguments.fresh,
-        limit: arguments.wait_timeout,
-    };
-    let Place { instance, memory_bytes, claim } = takeover::find(&wanted, signals)?.0;
-    let supply = Arc::new(Supply::new(&server::preload_library()?)?);
-    let server = start_roots(arguments, (&instance, &target), memory_bytes)?;
-    let bound = Client::observe(&instance)?.status()?.memory_bound_bytes;
-    let memory = arguments.user_memory.unwrap_or((bound / SHARE).max(machine::LEAST_BYTES));
-    let door = Door::open(&name)?;
-    let shown = target.display();
-    note(format_args!(
-        "{name}: serving {shown} for all users of this machine, with up to {} for root and {} each",
-        bytes(bound),
-        bytes(memory)
-    ));
-    if lacks != terral_server::Lacks::default() {
-        note(format_args!("{shown}: {lacks}"));
-    }
-    note(format_args!("they use it: terral run --instance {name} -- COMMAND…"));
-    let (seats, places, hosts, partition) = Default::default();
-    let (lives, answering, over) = Default::default();
-    let house = House {
-        instance,
-        name,
-        target,
-        memory,
-        supply,
-        seats,
-        places,
-        hosts,
-        partition,
-        lives,
-        answering,
-        over,
-    };
-    Ok((house, server, door, claim))
-}
-
-/// Root's own server.
-fn start_roots(
-    arguments: &Arguments,
-    (instance, target): (&Path, &Path),
-    memory_bytes: u64,
-) -> Result<Server> {
-    let server = Server::start(Start {
-        instance: instance.into(),
-        target: Some(target.into()),
-        memory_bytes,
-        spill: None,
-        ready_bytes: arguments.ready,
-        // Root's server is for root.
-        principals: None,
-        part: Some(Part::First {
-            listen: ([127, 0, 0, 1], 0).into(),
-            interface: None,
-            // Whoever takes the port of a server that is gone hears and changes nothing.
-            encrypted: true,
-        }),
-        ends_with_us: true,
-        among_users: true,
-    });
-    server.inspect_err(|_| server::remove_unused(instance))
-}
-
-/// Whether nobody but root can put something else in the place of what is at a path.
-fn is_roots_way(target: &Path) -> Result<()> {
-    for above in target.ancestors() {
-        let found =
-            std::fs::symlink_metadata(above).with_context(|| above.display().to_string())?;
-        let is_sticky = found.mode() & 0o1000 != 0;
-        let is = found.uid() == 0 && (found.mode() & 0o022 == 0 || is_sticky && above != target);
-        ensure!(is, "--to {}: others than root can write in {}", target.display(), above.display());
-    }
-    Ok(())
 }
 
 impl House {
@@ -383,7 +298,8 @@ impl House {
         let id = user.0.user;
         let is_new = !lock(&self.seats).contains_key(&id);
         ensure!(!is_new || !user.is_of_a_range(), "{id}: a number that was given to another user");
-        Ok(lock(&self.seats).entry(id).or_default().clone())
+        let new = || Arc::new(Chair { user: id, ..Chair::default() }.into());
+        Ok(lock(&self.seats).entry(id).or_insert_with(new).clone())
     }
 
     /// Has the server of this seat run, if it does not.
@@ -412,6 +328,8 @@ impl House {
         if seat.died {
             say(format_args!("{}: its server is gone; starting another one", dead.host));
         }
+        // What is not written down costs the next process of root's a start.
+        let _ = self.keep(seat);
     }
 
     /// Nothing more is begun.

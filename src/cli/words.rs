@@ -22,6 +22,8 @@ pub enum Order {
     End,
     /// It is over, and what is owed stays in memory.
     Keep,
+    /// Leave the others in order, who go on; say how far that is.
+    Leave,
     /// Have `terral` and its library at the place to which they are sent where they are missing.
     Ahead,
 }

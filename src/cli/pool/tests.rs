@@ -1,5 +1,6 @@
 //! Who claims a pool, and is not answered. Not here: a real etcd (`tests/pool.rs`).
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,17 +59,9 @@ fn who_claims_a_pool_and_is_not_answered_has_claimed_it_or_claims_it_again() {
     for does in [true, false] {
         let table = Embedded::new(Arc::new(|| Duration::ZERO));
         let home = tempfile::tempdir().expect("a directory");
-        let machine = Machine { host: "a".into(), id: String::new(), boot: "b".into(), user: 0 };
-        let mut entrance = Entrance {
-            name: "p".into(),
-            keys: Keys::of("p"),
-            registry: Arc::new(Silent { table, does, left: AtomicU64::new(1) }),
-            machine,
-            instance: home.path().to_path_buf(),
-            anew: false,
-            role: Some(Role::Authority),
-            view: View::default(),
-        };
+        let registry = Arc::new(Silent { table, does, left: AtomicU64::new(1) });
+        let mut entrance = entrance("a", registry, home.path());
+        entrance.role = Some(Role::Authority);
         let mut claims = || {
             entrance.look().expect("answers");
             entrance.claim().expect("nobody else claims it")
@@ -79,4 +72,43 @@ fn who_claims_a_pool_and_is_not_answered_has_claimed_it_or_claims_it_again() {
         assert!(matches!(entered.part, Part::Control { authority: true, .. }));
         assert_eq!(entered.pool.generation.number, 1, "once");
     }
+}
+
+/// A way into one pool, from a machine of this name with an instance of its own.
+fn entrance(host: &str, registry: Arc<dyn Registry>, home: &Path) -> Entrance {
+    let (id, boot) = (host.to_owned(), "b".into());
+    let machine = Machine { host: host.into(), id, boot, user: 0, users: false };
+    Entrance {
+        name: "p".into(),
+        keys: Keys::of("p"),
+        registry,
+        machine,
+        instance: home.to_path_buf(),
+        anew: true,
+        role: None,
+        view: View::default(),
+    }
+}
+
+#[test]
+fn what_a_server_left_is_nothing_to_go_on_with_once_the_pool_has_begun_anew() {
+    let registry: Arc<dyn Registry> = Arc::new(Embedded::new(Arc::new(|| Duration::ZERO)));
+    let homes = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
+    let at = |host: &str, of: usize| entrance(host, registry.clone(), homes[of].path());
+    let (mut first, mut second) = (at("a", 0), at("b", 1));
+    first.look().expect("answers");
+    first.claim().expect("nobody has it").expect("claimed");
+    first.look().expect("answers");
+    assert_eq!(first.is_over_for(true).expect("reads"), None, "it has the pool");
+    let before = first.view.clone();
+    let gone = Change::Remove(first.keys.control());
+    registry.commit(&[], &[gone]).expect("writes").expect("done");
+    second.look().expect("answers");
+    second.claim().expect("anew").expect("claimed");
+    first.look().expect("answers");
+    let why = first.is_over_for(true).expect("reads").expect("it is another partition");
+    assert!(why.contains("has begun anew (on b)") && why.contains("terral recover"), "{why}");
+    assert_eq!(first.is_over_for(false).expect("reads"), None, "nothing is left");
+    second.view = before;
+    assert_eq!(second.is_over_for(true).expect("reads"), None, "etcd is older than that");
 }

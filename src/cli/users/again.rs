@@ -14,7 +14,7 @@ use terral_server::Invitation;
 use super::bounds::Came;
 use super::for_others::Others;
 use super::{Chair, House, Seat, Word, lock};
-use crate::door::{has_been_in, is_seated};
+use crate::door::{has_been_in, has_left, is_known, is_seated};
 
 /// How often it is looked who has died.
 const LOOK: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ impl Others {
         let begun = std::thread::Builder::new().spawn(move || {
             let begin = Instant::now();
             let came = match own.house.is_seated(owner) {
-                Some(true) => own.house.run_his(owner).0,
+                Some(true) => own.house.run_his(owner, true).0,
                 Some(false) => Came::Refused,
                 None => Came::Runs,
             };
@@ -90,11 +90,19 @@ impl House {
     fn is_seated(&self, owner: u32) -> Option<bool> {
         let Some(seat) = lock(&self.seats).get(&owner).cloned() else { return Some(false) };
         let Some((word, me)) = invited(&seat)? else { return Some(false) };
-        let is = self.says().is_none_or(|status| is_seated(&status, me));
+        let status = self.says();
+        // Of whom it says nothing, nothing is known.
+        let says = status.as_ref().filter(|status| is_known(status, me));
+        let is = says.is_none_or(|status| is_seated(status, me));
         if !is {
             let mut chair = seat.try_lock().ok()?;
             if chair.word.as_ref() == Some(&word) {
                 chair.died = false;
+                if status.is_some_and(|status| has_left(&status, me)) {
+                    // It has brought all, and the next one is another member.
+                    (chair.word, chair.owes) = (None, false);
+                }
+                let _ = self.keep(&mut chair);
             }
         }
         Some(is)
@@ -113,6 +121,7 @@ impl House {
         let Ok(mut chair) = seat.try_lock() else { return };
         if chair.is_unheard() && chair.word.as_ref() == Some(&word) {
             chair.is_gone_on_with(false, true);
+            let _ = self.keep(&mut chair);
         }
     }
 

@@ -106,7 +106,7 @@ impl Others {
         let own = self.clone();
         let begun = std::thread::Builder::new().spawn(move || {
             let begin = Instant::now();
-            let (came, why) = own.house.run_his(needed.owner);
+            let (came, why) = own.house.run_his(needed.owner, false);
             let started = match came {
                 Came::Begun { .. } => Started::Begun,
                 // It is on its way, or was a moment ago: it is asked for again.

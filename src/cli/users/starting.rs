@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use terral_client::{Client, ErrorKind, Newcomer};
+use terral_client::{Client, ErrorKind, Member, Newcomer};
 use terral_server::records::{self, Secret};
 
 use super::{Chair, House, PATIENCE, POLL, host_of, lock};
@@ -54,6 +54,16 @@ impl Chair {
 impl House {
     /// Starts one, as the member that the one before was if that was one.
     pub(super) fn begin_his(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<()> {
+        let begun = self.begins(who, seat);
+        // What it was given is written down: the next process of root's goes on with it, or finds
+        // that it has gone.
+        if let Err(error) = self.keep(seat) {
+            say(format_args!("{}: {error:#}", host_of(who.0)));
+        }
+        begun
+    }
+
+    fn begins(&self, who: (&User, &Limits), seat: &mut Chair) -> Result<()> {
         loop {
             // One that runs for others does so until nothing but the start itself can fail.
             let (word, came) = self.prepare(who.0, seat)?;
@@ -68,8 +78,10 @@ impl House {
                 Err(_) if machine.forgot && came => {
                     // What only that had is lost to others; a new member begins with nothing.
                     machine.outwait(Instant::now() + PATIENCE);
-                    self.fence(&machine);
+                    // What is not known to be gone is tried again, and found to be.
+                    self.fence((&machine.host, machine.invited.me), true)?;
                     (seat.word, seat.died, seat.owes) = (None, false, false);
+                    ensure!(!seat.for_nobody, "what it had is gone, and nobody needs another one");
                 }
                 Err(error) => {
                     self.give_up((machine, who.0.0.user), seat);
@@ -85,9 +97,10 @@ impl House {
         seat.started = Some(Instant::now());
         let (word, came) = match seat.word.take() {
             Some(word) => word,
-            None => (self.invite(user, &mut seat.secret)?, false),
+            None => (self.invite(user, seat)?, false),
         };
         seat.word = Some((word.clone(), came));
+        self.keep_as(seat, true)?;
         // He is in other groups by now, perhaps: others go by those, whatever his process says.
         self.say_groups(user)?;
         if seat.himself.is_some() {
@@ -132,12 +145,19 @@ impl House {
         status.map_or(true, |status| has_been_in(&status, machine.invited.me))
     }
 
-    fn fence(&self, machine: &Machine) {
+    /// One is a member no more: it is dead with its memory, or may live.
+    ///
+    /// # Errors
+    /// If the control does not know so; says so.
+    pub(super) fn fence(&self, (host, member): (&str, Member), dead: bool) -> Result<()> {
         let fenced = Client::observe(&self.instance)
-            .and_then(|client| client.fence_user(machine.invited.me, true));
-        if let Err(error) = fenced {
-            say(format_args!("{}: {error}", machine.host));
-        }
+            .and_then(|client| client.fence_user(member, dead))
+            .or_else(|error| match error.kind {
+                ErrorKind::Exists => Ok(()),
+                _ => Err(error),
+            });
+        fenced.inspect_err(|error| say(format_args!("{host}: {error}")))?;
+        Ok(())
     }
 
     /// Root's server may have begun anew, and be there in a moment.
@@ -156,7 +176,7 @@ impl House {
     }
 
     /// The server listens a moment after it can be asked.
-    fn invite(&self, user: &User, kept: &mut Option<Secret>) -> Result<String> {
+    fn invite(&self, user: &User, seat: &mut Chair) -> Result<String> {
         let (client, begin) = (Client::observe(&self.instance)?, Instant::now());
         let host = host_of(user);
         let lives = lock(&self.lives).get(&user.0.user).copied().unwrap_or(0);
@@ -165,28 +185,33 @@ impl House {
             "{LIVES_MAX} servers of this user have lost their memory: another is started once root \
              has started `terral serve --users` anew"
         );
-        let secret = match *kept {
+        let secret = match seat.secret {
             Some(secret) => secret,
-            None => *kept.insert(Secret(records::secret()?)),
+            None => *seat.secret.insert(Secret(records::secret()?)),
         };
+        // By that the next process is answered the same.
+        self.keep(seat)?;
         let whom = Newcomer { user: user.0.clone(), login: user.login().unwrap_or_default() };
         loop {
             match client.invite_user(&whom, records::public_half(&secret)) {
                 Err(error) if error.kind == ErrorKind::Busy && begin.elapsed() < COMING => {}
                 // It was let in, and nobody has come in time.
                 Err(error) if error.kind == ErrorKind::Exists => {
-                    *kept = None;
+                    seat.secret = None;
                     bail!("{error}");
                 }
                 invitation => {
                     let mut invitation = invitation?;
                     invitation.partition.secret = secret;
                     let invitation = invitation.text()?;
-                    *kept = None;
+                    seat.secret = None;
                     *lock(&self.lives).entry(user.0.user).or_default() += 1;
                     let mut hosts = lock(&self.hosts);
                     hosts.invited(&invitation, &host);
-                    hosts.keep(&self.instance);
+                    // Else root's server writes it.
+                    if !self.of_pool {
+                        hosts.keep(&self.instance);
+                    }
                     return Ok(invitation);
                 }
             }
@@ -217,7 +242,7 @@ impl House {
             memory: Some(self.memory),
             ready: None,
             port: 0,
-            interface: Some("lo"),
+            interface: if self.of_pool { self.interface.as_deref() } else { Some("lo") },
         };
         let mut command = Command::new(&self.supply.build.program);
         command.args(service.words(&self.supply)).arg("--library").arg(&self.supply.build.library);

@@ -22,7 +22,8 @@ type Who = (User, Limits, Option<User>);
 
 impl House {
     /// Has a user's server run, who has not come for it just now: what came of it, and why not.
-    pub(super) fn run_his(&self, owner: u32) -> (Came, String) {
+    /// Where it is `for_nobody`, none begins with nothing.
+    pub(super) fn run_his(&self, owner: u32, for_nobody: bool) -> (Came, String) {
         if self.is_about(owner) {
             return (Came::Runs, String::new());
         }
@@ -31,7 +32,7 @@ impl House {
             Ok(None) => return (Came::Runs, String::new()),
             Err(error) => return (Came::Refused, format!("{error:#}")),
         };
-        self.runs_as(&who).unwrap_or_else(|error| (Came::Failed, format!("{error:#}")))
+        self.runs_as(&who, for_nobody).unwrap_or_else(|error| (Came::Failed, format!("{error:#}")))
     }
 
     /// Whether it runs, or is being started, or was a moment ago: nobody's account is looked at for
@@ -62,7 +63,7 @@ impl House {
         }))
     }
 
-    fn runs_as(&self, (user, limits, came): &Who) -> Result<(Came, String)> {
+    fn runs_as(&self, (user, limits, came): &Who, for_nobody: bool) -> Result<(Came, String)> {
         let seat = self.seat_of(user)?;
         let runs = (Came::Runs, String::new());
         let Ok(mut chair) = seat.try_lock() else { return Ok(runs) };
@@ -74,7 +75,14 @@ impl House {
             self.has_numbers()?;
         }
         let before = chair.started;
-        let reply = self.has_it_run((user, limits), &mut chair)?;
+        chair.for_nobody = for_nobody;
+        let reply = self.has_it_run((user, limits), &mut chair);
+        chair.for_nobody = false;
+        // What it had is gone, and there is nothing to bring.
+        if for_nobody && reply.is_err() && chair.word.is_none() {
+            return Ok(runs);
+        }
+        let reply = reply?;
         let for_others = chair.himself.is_none();
         let is_new = chair.started != before && matches!(reply, Reply::Serves);
         Ok(if is_new { (Came::Begun { for_others }, String::new()) } else { runs })

@@ -21,7 +21,7 @@ pub use crate::wire::status::{Drain, MemberAnswer, Safety, Space, Status, Totals
 use crate::wire::transactions::{self, MemberDoubts, TransactionId};
 
 /// Version of the messages and of shared memory. Both sides must have the same.
-pub const PROTOCOL: u32 = 26;
+pub const PROTOCOL: u32 = 27;
 /// Version of the frames of the handshake. It stays, so that programs of all versions can be told
 /// why they are refused: [`PROTOCOL`] changes instead.
 pub const FRAMES: u16 = 4;

@@ -16,7 +16,7 @@ use crate::ids::Member;
 use crate::{Error, ErrorKind, Result};
 
 /// Version of all that is written there.
-pub const POOL: u16 = 6;
+pub const POOL: u16 = 7;
 /// Longest name of a pool, bytes.
 pub const NAME_MAX: usize = 64;
 
@@ -128,6 +128,8 @@ pub struct Machine {
     pub boot: String,
     /// Whose servers are meant.
     pub user: u32,
+    /// Whether each user has one of his own there.
+    pub users: bool,
 }
 
 /// How far a partition of a pool is.
@@ -338,7 +340,8 @@ mod tests {
     use crate::wire::roster::{Policy, Rule};
 
     fn generation() -> Generation {
-        let by = Machine { host: "a".into(), id: "i".into(), boot: "b".into(), user: 7 };
+        let by =
+            Machine { host: "a".into(), id: "i".into(), boot: "b".into(), user: 7, users: false };
         let (stage, control) = (Stage::Begun(5), Member::LEAST);
         Generation { number: 3, by, token: 9, stage, control, replaced: Vec::new() }
     }

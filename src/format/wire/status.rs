@@ -222,6 +222,8 @@ pub struct Membership {
     pub authorities: Vec<Member>,
     /// For each user's server, which of them answers for it, if any does.
     pub answers: Vec<(Member, Member)>,
+    /// Each user's server, and his number.
+    pub users: Vec<(Member, u32)>,
     /// Of a pool: which.
     pub pool: Option<PoolStatus>,
 }

@@ -1,5 +1,6 @@
 //! What the server says of itself. Not here: where files are (`sharing/safety`).
 
+use terral_format::ids::Member;
 use terral_format::wire::message::{Space, Status};
 use terral_format::wire::status::{Membership, Other};
 
@@ -54,6 +55,11 @@ pub fn status(state: &mut State) -> Status {
     }
 }
 
+fn users_of(members: &Members) -> Vec<(Member, u32)> {
+    let certificates = members.roster().certificates.iter();
+    certificates.filter_map(|it| Some((it.member, it.user.as_ref()?.user))).collect()
+}
+
 fn membership(state: &State, members: &Members) -> Membership {
     let connected = |member| member == members.me() || members.is_connected(member);
     let seats = members.roster().seats.iter();
@@ -75,6 +81,7 @@ fn membership(state: &State, members: &Members) -> Membership {
         placement: members.roster().placement.clone(),
         authorities: members.roster().authorities.clone(),
         answers: members.roster().answers.iter().map(|it| (it.member, it.by)).collect(),
+        users: users_of(members),
         pool: members.pool(state.world.now()),
     }
 }

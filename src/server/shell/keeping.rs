@@ -66,8 +66,10 @@ struct Here {
     successors: Vec<Member>,
     /// Who was to have the root, and has not come.
     missed: Option<Member>,
-    /// Who is in, where that is looked at.
+    /// Where that is looked at: members that are in, but for users'; and those, with whose they
+    /// are, and who answers.
     are_in: Vec<Member>,
+    users: Vec<(Member, u32, Member)>,
 }
 
 /// What has come of a turn.
@@ -511,7 +513,14 @@ fn here(state: &State, looked: bool) -> Option<Here> {
     let (is_leaving, must) = (departing::is_leaving(state), departing::must_hand_over(state));
     let seats = members.roster().seats.iter().filter(|_| looked);
     let is_in = |seat: &&Seat| matches!(seat.standing, Standing::In(_));
-    let are_in = seats.filter(is_in).map(|seat| seat.member).collect();
+    let are_in: Vec<Member> = seats.filter(is_in).map(|seat| seat.member).collect();
+    let (users, are_in): (Vec<Member>, Vec<Member>) =
+        are_in.into_iter().partition(|member| members.roster().is_users(*member));
+    let with_whom = |user: Member| {
+        let roster = members.roster();
+        Some((user, roster.user_of(user)?, roster.answers_for(user)?))
+    };
+    let users = users.into_iter().filter_map(with_whom).collect();
     let successors = if must { departing::successors(state) } else { Vec::new() };
     Some(Here {
         now,
@@ -529,5 +538,6 @@ fn here(state: &State, looked: bool) -> Option<Here> {
         successors,
         missed: None,
         are_in,
+        users,
     })
 }

@@ -47,7 +47,7 @@ const OTHERS: [&[u8]; 16] = [
     b"unserved",
 ];
 /// And those with a number.
-const NUMBERED: [&[u8]; 2] = [b"seg-", b"session-"];
+const NUMBERED: [&[u8]; 4] = [b"seg-", b"session-", b"user-", b"user-next-"];
 /// Names in an error, at most.
 const NAMED: usize = 3;
 

@@ -281,7 +281,10 @@ fn is_finished(state: &State) -> bool {
     let now = state.world.now();
     let wanted = state.members.as_ref().is_some_and(|members| members.heard_lately(now));
     let wanted = wanted && state.orphaned;
-    let alone = everywhere::programs(state) == 0 && !state.attended && !wanted;
+    // Who leaves the servers of a pool's users leaves also who started it, who goes on.
+    let leaves = state.is_among_users() && departing::departs(state);
+    let attended = state.attended && !leaves;
+    let alone = everywhere::programs(state) == 0 && !attended && !wanted;
     let goes = !departing::departs(state) || departing::is_over(state);
     let goes = goes && !departing::must_hand_over(state);
     alone && paid && goes && (idle || state.backing.is_none())

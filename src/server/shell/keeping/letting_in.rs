@@ -24,6 +24,16 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// So many are answered at a time.
 const AT_ONCE: usize = 64;
 
+/// Why servers that serve all users, and others, are in no pool together: what is one's alone here
+/// is looked at by nobody there.
+fn are_otherwise(users: bool) -> String {
+    let (do_they, does_it) = if users { ("", "with") } else { ("do not ", "without") };
+    format!(
+        "servers of this pool {do_they}serve all users of their machines: start it {does_it} \
+         --users"
+    )
+}
+
 impl Keeper {
     /// Who was to have the root has not come: if the registry does not say that it is there, it is
     /// not waited for.
@@ -95,6 +105,9 @@ impl Keeper {
             let (theirs, ours) = (wanted.machine.user, ours.user);
             let why = format!("servers of this pool are user {ours}'s, and not user {theirs}'s");
             return Ok(Some((Err(why), 0)));
+        }
+        if wanted.machine.users != ours.users {
+            return Ok(Some((Err(are_otherwise(ours.users)), 0)));
         }
         let mut state = shared.lock();
         let invited = control::let_in(&mut state, wanted.key, wanted.role);

@@ -69,6 +69,16 @@ impl Machines {
         self.known.len() > before
     }
 
+    /// Users' servers are called by whose they are, and where. Whether anything is new.
+    fn are_of(&mut self, users: &[(Member, u32, Member)]) -> bool {
+        let before = self.known.len();
+        for (member, user, by) in users {
+            let Some(host) = self.known.get(by).cloned() else { continue };
+            self.known.entry(*member).or_insert_with(|| format!("user-{user}@{host}"));
+        }
+        self.known.len() > before
+    }
+
     /// It was asked now. Whoever joins a large pool has all ask, and none of them for each.
     fn was_asked(&mut self, are_in: &[Member], now: Tick) {
         let before = self.looked.map_or(SOON, |(_, pause)| pause);
@@ -97,6 +107,13 @@ impl Keeper {
     /// Looks on which machines members are of whom that is not known. What is not answered is
     /// asked again.
     pub(super) fn knows_machines(&mut self, here: &Here) {
+        self.look_for_machines(here);
+        if self.machines.are_of(&here.users) {
+            let _ = self.machines.write();
+        }
+    }
+
+    fn look_for_machines(&mut self, here: &Here) {
         if !self.machines.is_due(&here.are_in, here.now) {
             return;
         }

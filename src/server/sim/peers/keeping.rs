@@ -155,7 +155,7 @@ struct Control {
 }
 
 fn machine() -> Machine {
-    Machine { host: "a".into(), id: String::new(), boot: "b".into(), user: 0 }
+    Machine { host: "a".into(), id: String::new(), boot: "b".into(), user: 0, users: false }
 }
 
 impl Control {

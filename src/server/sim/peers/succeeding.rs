@@ -38,7 +38,7 @@ struct Three {
 }
 
 pub(super) fn of(at: usize) -> Machine {
-    Machine { host: format!("h{at}"), id: String::new(), boot: "b".into(), user: 0 }
+    Machine { host: format!("h{at}"), id: String::new(), boot: "b".into(), user: 0, users: false }
 }
 
 impl Three {
