@@ -6,13 +6,26 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+/// A process has a command line after so many milliseconds, or has none.
+const BEGINS: u32 = 100;
+
 /// Whether the command line of a process has these words, in this order.
 fn has_words(pid: u32, words: &[&OsStr]) -> bool {
-    let line = Path::new("/proc").join(pid.to_string()).join("cmdline");
-    let line = std::fs::read(line).unwrap_or_default();
+    let path = Path::new("/proc").join(pid.to_string()).join("cmdline");
+    let read = || std::fs::read(&path).unwrap_or_default();
+    let mut line = read();
+    // One that has just begun to run a program has none for a moment (execve(2)).
+    for _ in 0..BEGINS {
+        if !line.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        line = read();
+    }
     let mut said = line.split(|byte| *byte == 0);
     words.iter().all(|word| said.any(|is| is == word.as_bytes()))
 }
