@@ -184,11 +184,13 @@ impl Door {
         std::fs::set_permissions(doors, PermissionsExt::from_mode(0o755))?;
         let path = door_of(name);
         let shown = path.display();
-        // Who served by this name is gone: the instance is ours.
-        let _ = std::fs::remove_file(&path);
-        let listener = UnixListener::bind(&path).with_context(|| shown.to_string())?;
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666))?;
+        // It gets its name once it is heard there. Who served by that is gone, as we are here.
+        let next = doors.join(format!(".{name}"));
+        let _ = std::fs::remove_file(&next);
+        let listener = UnixListener::bind(&next).with_context(|| shown.to_string())?;
+        std::fs::set_permissions(&next, PermissionsExt::from_mode(0o666))?;
         listener.set_nonblocking(true)?;
+        std::fs::rename(&next, &path).with_context(|| shown.to_string())?;
         Ok(Door(listener, path))
     }
 }
