@@ -23,7 +23,8 @@ const AT_ONCE: Duration = Duration::from_secs(20);
 fn is_ended_by(cluster: &mut Cluster, at: usize, signals: usize) -> Option<i32> {
     let begin = Instant::now();
     for _ in 0..signals {
-        cluster.signal(at, Signal::INT);
+        // Who began us in the background may have us pass over SIGINT.
+        cluster.signal(at, Signal::TERM);
         std::thread::sleep(Duration::from_millis(500));
     }
     let ended = cluster.ended(at);
