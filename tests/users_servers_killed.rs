@@ -220,9 +220,7 @@ fn when_all_of_roots_is_killed_the_next_one_goes_on_with_each_users() {
     if !is_root() {
         return;
     }
-    let mut machine = Machine::begin_known("roots", &[("alice", ALICE, "/bin/sh")]);
-    machine.done(ALICE, "chmod 711 /terral/alice; echo one > /terral/alice/f");
-    machine.done(ALICE, "chmod 644 /terral/alice/f");
+    let mut machine = with_file("roots");
     assert_eq!(machine.done(BOB, "cat /terral/alice/f; ls -d /terral/*"), LISTED);
     for pid in [machine.server.id()].into_iter().chain(machine.roots_server()) {
         let _ = kill_process(Pid::from_raw(pid as i32).expect("one"), Signal::KILL);

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use rustix::event::{PollFd, PollFlags, poll};
-use terral_client::{Client, Status};
+use terral_client::{Client, Other, Status};
 use terral_network::tcp::Private;
 use terral_server::{Member, Standing, Verdict};
 
@@ -78,40 +78,36 @@ pub struct Door {
     keeper: JoinHandle<()>,
 }
 
+/// What is known of a member.
+fn known(status: &Status, member: Member) -> Option<&Other> {
+    let mut members = status.partition.iter().flat_map(|partition| &partition.members);
+    members.find(|one| one.seat.member == member)
+}
+
 /// Whether a member is in: its server and that of this machine have said who they are.
 pub fn is_in(status: &Status, member: Member) -> bool {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    let mut known = members.filter(|one| one.seat.member == member);
-    known.any(|one| one.connected && !one.seat.addresses.is_empty())
+    known(status, member).is_some_and(|one| one.connected && !one.seat.addresses.is_empty())
 }
 
 /// Whether it has reached the others' servers once.
 pub fn has_been_in(status: &Status, member: Member) -> bool {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    let mut known = members.filter(|one| one.seat.member == member);
-    known.any(|one| !one.seat.addresses.is_empty())
+    known(status, member).is_some_and(|one| !one.seat.addresses.is_empty())
 }
 
 /// Whether it is a member that was not removed.
 pub fn is_seated(status: &Status, member: Member) -> bool {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    let mut known = members.filter(|one| one.seat.member == member);
-    known.any(|one| matches!(one.seat.standing, Standing::In(_)))
+    known(status, member).is_some_and(|one| matches!(one.seat.standing, Standing::In(_)))
 }
 
 /// Whether anything is known of a member.
 pub fn is_known(status: &Status, member: Member) -> bool {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    members.map(|one| one.seat.member).any(|one| one == member)
+    known(status, member).is_some()
 }
 
 /// Whether a member has left in order.
 pub fn has_left(status: &Status, member: Member) -> bool {
-    let members = status.partition.iter().flat_map(|partition| &partition.members);
-    let mut known = members.filter(|one| one.seat.member == member);
-    let left = |verdict| verdict == Verdict::Left;
-    known.any(|one| match one.seat.standing {
-        Standing::Removed { verdict, .. } => left(verdict),
+    known(status, member).is_some_and(|one| match one.seat.standing {
+        Standing::Removed { verdict, .. } => verdict == Verdict::Left,
         Standing::In(_) => false,
     })
 }
